@@ -1,0 +1,36 @@
+"""Every bound, by name (invariant I5). A setting may lower some of them; none is unbounded."""
+
+# A record
+MAX_VALUE_BYTES = 64 * 1024
+MAX_HEADER_BYTES = 16 * 1024  # all names and values together
+MAX_CORRELATION_BYTES = 256
+MAX_ID_CHARACTERS = 128
+MAX_ATTRIBUTES = 32
+MAX_ATTRIBUTE_CHARACTERS = 256  # of a name, and of a text value
+MAX_AMOUNT = 10**12  # major units
+MAX_FUTURE_MS = 5 * 60 * 1000  # how far a timestamp may be ahead of its record's append time
+LATE_AFTER_MS = 5 * 60 * 1000  # a timestamp this far behind the append time is marked `late_event`
+MAX_REPLY_TOPICS = 1_000
+
+# An answer
+DEFAULT_DEADLINE_MS = 150  # from the append; leaves 50 of the caller's 200 for the way back
+MAX_REASONS = 4
+
+# A micro-batch
+MAX_BATCH_TRANSACTIONS = 256
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+MAX_BATCH_AGE_MS = 10
+MAX_BATCHES_IN_FLIGHT = 3
+MAX_WAITING_RECORDS = 2_048  # fetched and not yet taken; then the fetcher waits
+MAX_WAITING_BYTES = 16 * 1024 * 1024
+
+# What is remembered
+DECISIONS_REMEMBERED_PER_USER = 16
+RECENT_DECISIONS = 50_000  # in memory, all users together
+RECENT_ROWS = 20_000  # profile rows held in memory, beside those not yet durable
+MAX_LOOKUPS_IN_FLIGHT = 64  # repeats whose decision is read back from the topic
+
+# Off the answer path
+MAX_WAITING_EVIDENCE_BATCHES = 64
+MAX_WAITING_REPLY_BATCHES = 64
+MAX_WAITING_LOG_LINES = 10_000

@@ -1,0 +1,44 @@
+"""Transactions as arrays: what the fold, the entity windows and the models see of them.
+
+One event is one fixed-width record. Identifiers are digests: equality is all that is ever asked of them.
+"""
+
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+NO_OFFSET = -32_768  # `utc_offset_minutes` where neither a zone nor an offset was given
+
+EVENT = np.dtype(
+    [
+        ("id", "<u8", (2,)),  # digest of the transaction id, 128 bits
+        ("offset", "<i8"),  # of the source record
+        ("time_ms", "<i8"),  # event time: epoch, milliseconds
+        ("appended_ms", "<i8"),  # append time of the source record: epoch, milliseconds
+        ("amount", "<f8"),  # base currency, major units; NaN where there is no rate
+        ("user", "<u8"),  # digests; 0 where absent
+        ("instrument", "<u8"),
+        ("merchant", "<u8"),
+        ("device", "<u8"),
+        ("address", "<u8"),
+        ("latitude", "<f4"),  # degrees; NaN where absent
+        ("longitude", "<f4"),
+        ("country", "<u2"),  # of the location: two letters as one number; 0 where absent
+        ("merchant_country", "<u2"),
+        ("issuer_country", "<u2"),
+        ("category", "<u2"),  # MCC; 0 where absent
+        ("utc_offset_minutes", "<i2"),  # local time at the payment; NO_OFFSET where unknown
+        ("kind", "u1"),  # index into `schemas.transaction.Kind`
+        ("channel", "u1"),  # 1 + index into `Channel`; 0 where absent
+        ("card_present", "u1"),  # channel pos or atm
+    ],
+    align=True,
+)
+
+Events = npt.NDArray[np.void]
+
+
+def digest64(text: str) -> int:
+    """A 64-bit digest of an identifier; 0 is kept for "absent"."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") or 1
