@@ -1,0 +1,148 @@
+"""Every setting of Assay, once: `ASSAY_*` in the environment (or a `.env` file), each with its unit and default.
+
+`assay doctor` checks them; `docs/settings.md` is made from this file.
+"""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from assay.schemas import limits
+from assay.schemas.errors import SettingError
+from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """What a worker, a client and the commands are told from outside. Unknown `ASSAY_*` names are left to `assay doctor`."""
+
+    model_config = SettingsConfigDict(env_prefix="ASSAY_", env_file=".env", extra="ignore", frozen=True)
+
+    # -- where things are
+    bootstrap_servers: str = Field("127.0.0.1:9092", description="Kafka brokers, HOST:PORT, separated by commas.")
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="How to talk to Kafka. SASL_PLAINTEXT sends the password unencrypted: name it to allow it."
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "SCRAM-SHA-512", description="SASL mechanism, with a SASL_* protocol."
+    )
+    sasl_username: str | None = Field(None, description="SASL user.")
+    sasl_password: SecretStr | None = Field(None, description="SASL password.")
+    ssl_ca_file: Path | None = Field(None, description="CA certificates (PEM) that the brokers' are checked against.")
+    redis_url: SecretStr = Field(
+        SecretStr("redis://127.0.0.1:6379/0"), description="Redis or Valkey, 7.0 or newer, for the entity windows."
+    )
+    data_dir: Path = Field(Path(".assay/data"), description="Where a worker keeps its profiles (RocksDB).")
+    bundle: Path = Field(Path(".assay/bundle"), description="The model bundle to serve: a directory made by `assay train`.")
+    rules: Path | None = Field(None, description="Rules file (YAML); the starter set when absent.")
+    rates: Path | None = Field(None, description="Exchange rates (CSV); the illustrative table when absent.")
+
+    # -- topics
+    topic_prefix: str = Field(
+        "", pattern=r"^[A-Za-z0-9._-]{0,100}$", description="Goes before every topic, group and key: one tenant each."
+    )
+    transactions_topic: str = Field("transactions", description="Transactions to be scored.")
+    decisions_topic: str = Field("decisions", description="One decision for each; the write-ahead log.")
+    outcomes_topic: str = Field("outcomes", description="What became of transactions.")
+    evidence_topic: str = Field("evidence", description="What decisions were made from.")
+    dead_letters_topic: str = Field("dead-letters", description="Records that were refused.")
+    control_topic: str = Field("control", description="Desired state: models, rules, lists.")
+    partitions: int = Field(4, ge=1, le=1024, description="Partitions of the topics that `assay` creates.")
+    replication_factor: int = Field(1, ge=1, le=7, description="Replicas of the topics that `assay` creates.")
+    reply_topics: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("*.reply", "f-reply-*"), description="Topics that replies may go to: names and patterns, separated by commas."
+    )
+
+    # -- the worker
+    group: str = Field("assay", description="Consumer group (after the prefix); also the name of the Faust app.")
+    worker_name: str = Field("", description="Goes into `decided_by`; host name and process id when empty.")
+    http_host: str = Field("0.0.0.0", description="Address of /metrics, /livez and /readyz.")
+    http_port: int = Field(9464, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 takes a free one.")
+    standby_replicas: int = Field(0, ge=0, le=3, description="Warm copies of each partition's profiles.")
+    session_timeout_s: float = Field(6.0, ge=1, le=300, description="Seconds until the group gives up a silent worker.")
+    drain_timeout_s: float = Field(4.0, ge=0.1, le=60, description="Seconds for work in flight when partitions are given up.")
+    publish_timeout_s: float = Field(
+        30.0, ge=1, le=300, description="Seconds for an acknowledgement; then the process ends. Above a leader failover."
+    )
+    commit_interval_s: float = Field(1.0, ge=0.05, le=60, description="Seconds between commits.")
+
+    # -- a micro-batch
+    batch_transactions: int = Field(
+        limits.MAX_BATCH_TRANSACTIONS, ge=1, le=4096, description="Transactions scored together at most."
+    )
+    batch_bytes: int = Field(limits.MAX_BATCH_BYTES, ge=1024, description="Bytes of a micro-batch at most.")
+    batch_age_ms: float = Field(limits.MAX_BATCH_AGE_MS, ge=0, le=1000, description="Milliseconds that the first one waits at most.")
+    batches_in_flight: int = Field(limits.MAX_BATCHES_IN_FLIGHT, ge=1, le=16, description="Micro-batches that overlap at most.")
+
+    # -- entities
+    redis_timeout_s: float = Field(0.02, gt=0, le=5, description="Seconds for one call to Redis; then the tier falls.")
+    redis_shards: int = Field(1, ge=1, le=1024, description="Hash tags that entity keys are spread over (Redis Cluster).")
+    hash_key: SecretStr = Field(
+        SecretStr("assay-development"), description="Key of the digests that stand for card numbers and identifiers."
+    )
+
+    # -- logs
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
+    log_format: Literal["auto", "json", "pretty"] = Field("auto", description="auto: pretty on a terminal, else JSON lines.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("reply_topics"), str):
+            values["reply_topics"] = tuple(name.strip() for name in values["reply_topics"].split(",") if name.strip())
+        return values
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.security_protocol.startswith("SASL") and (self.sasl_username is None or self.sasl_password is None):
+            raise ValueError("sasl_username and sasl_password are needed with a SASL protocol")
+        if self.drain_timeout_s >= self.session_timeout_s:
+            raise ValueError("drain_timeout_s must be below session_timeout_s, else the group gives the worker up meanwhile")
+        return self
+
+    @classmethod
+    def load(cls, **overrides: Any) -> Self:
+        """The settings of this process; `overrides` (those not None) win over the environment. Raises SettingError."""
+        try:
+            return cls(**{name: value for name, value in overrides.items() if value is not None})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            name = "ASSAY_" + ".".join(str(part) for part in first["loc"]).upper() if first["loc"] else "the settings"
+            field = cls.model_fields.get(str(first["loc"][0])) if first["loc"] else None
+            raise SettingError(
+                f"{name} can't be used: {first['msg']}",
+                expected=(field.description or "") if field else "",
+                mend=f"set {name} to a value that fits, or unset it for the default" if field else "set them to fit each other",
+            ) from None
+
+    def topic(self, name: str) -> str:
+        """A topic's full name, with the prefix."""
+        return self.topic_prefix + name
+
+    @cached_property
+    def transactions(self) -> str:
+        return self.topic(self.transactions_topic)
+
+    @cached_property
+    def decisions(self) -> str:
+        return self.topic(self.decisions_topic)
+
+    @cached_property
+    def outcomes(self) -> str:
+        return self.topic(self.outcomes_topic)
+
+    @cached_property
+    def evidence(self) -> str:
+        return self.topic(self.evidence_topic)
+
+    @cached_property
+    def dead_letters(self) -> str:
+        return self.topic(self.dead_letters_topic)
+
+    @cached_property
+    def control(self) -> str:
+        return self.topic(self.control_topic)
+
+    @cached_property
+    def group_id(self) -> str:
+        return self.topic(self.group)
