@@ -1,0 +1,148 @@
+"""The features: one line each, in the order of the columns that the models see.
+
+The list is also the map of freshness: documentation, the metric of observed age and the fallback come from it.
+Three things stay apart all the way to the model:
+
+- absent: the transaction does not say (no device, no time zone, card not present): the declared value `absent`;
+- never: nothing came before, a true zero unless said otherwise: the declared value `never`;
+- unavailable: it exists but can't be had (no rate for the currency, no Redis): `unavailable`, not a number.
+
+Means and ratios are of what came before the transaction; counts and sums include it. Refunds, reversals and
+verifications count as attempts and never as spending. Windows end at the user's clock: the latest event time so far.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from hashlib import sha256
+from itertools import product
+from math import nan
+
+import numpy as np
+
+REVISION = 1  # raise it when a feature comes to mean something else under the same name
+
+MINUTE, HOUR, DAY = 60, 3_600, 86_400  # seconds
+WEEK, MONTH = 7 * DAY, 30 * DAY
+ENTITIES = ("instrument", "merchant", "device", "address")
+
+
+class Origin(StrEnum):
+    """Where a feature is computed from."""
+
+    EVENT = "event"
+    PROFILE = "profile"
+    REDIS = "redis"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One column of the feature matrix.
+
+    `window_s` and `allowed_age_s` are seconds (0: always current); `sign` is the monotone constraint: +1 where more can
+    only be more suspicious, -1 where it can only be less, 0 where the model may decide.
+    """
+
+    name: str
+    measures: str
+    entity: str
+    window_s: int | None
+    source: Origin
+    allowed_age_s: int
+    sign: int
+    absent: float
+    never: float
+    unavailable: float = nan
+
+
+def _event(name: str, measures: str, *, absent: float = nan) -> Feature:
+    return Feature(name, measures, "transaction", None, Origin.EVENT, 0, 0, absent, nan)
+
+
+def _user(
+    name: str, measures: str, window_s: int | None = None, *, sign: int = 0, absent: float = nan, never: float = 0.0
+) -> Feature:
+    return Feature(name, measures, "user", window_s, Origin.PROFILE, 0, sign, absent, never)
+
+
+_PROFILE = (
+    _event("amount", "amount in the base currency, major units"),
+    _event("kind", "index of the kind of payment"),
+    _event("channel", "1 + index of the channel", absent=0.0),
+    _event("category", "merchant category code as a number", absent=0.0),
+    _event("local_hour", "hour of the day at the place of payment, 0-23", absent=-1.0),
+    _event("weekend", "1 on a local Saturday or Sunday", absent=-1.0),
+    _event("night", "1 from local midnight to 06:59", absent=-1.0),
+    _event("issuer_abroad", "1 where the location is not in the issuer's country", absent=-1.0),
+    _event("merchant_abroad", "1 where the merchant is not in the issuer's country", absent=-1.0),
+    _user("count_1m", "attempts, this one included (at most 33)", MINUTE, sign=1),
+    _user("count_1h", "attempts, this one included", HOUR, sign=1),
+    _user("count_24h", "attempts, this one included", DAY),
+    _user("count_7d", "attempts, this one included", WEEK),
+    _user("count_30d", "attempts, this one included", MONTH),
+    _user("sum_1m", "spending, this one included (of at most 33)", MINUTE, sign=1),
+    _user("sum_1h", "spending, this one included", HOUR, sign=1),
+    _user("sum_24h", "spending, this one included", DAY),
+    _user("sum_7d", "spending, this one included", WEEK),
+    _user("sum_30d", "spending, this one included", MONTH),
+    _user("since_last_s", "seconds since the latest attempt before; 0 out of order", never=-1.0),
+    _user("user_age_s", "seconds since the user was first seen"),
+    _user("user_count", "attempts before this one"),
+    _user("amount_mean", "mean of the amounts spent before"),
+    _user("amount_deviation", "standard deviation of the amounts spent before; 0 for fewer than two"),
+    _user("amount_z", "amount less the mean, in deviations (at least 1 unit); 0 for fewer than two"),
+    _user("amount_ratio", "amount over the mean of the amounts spent before"),
+    _user("amount_ratio_7d", "amount over the mean of the amounts spent before", WEEK),
+    _user("amount_ratio_30d", "amount over the mean of the amounts spent before", MONTH),
+    _user("amount_to_max", "amount over the largest amount spent before"),
+    _user("merchants_24h", "distinct merchants, this one included (at most 17)", DAY, sign=1),
+    _user("merchants_7d", "distinct merchants, this one included (at most 17)", WEEK),
+    _user("devices_24h", "distinct devices, this one included (at most 7)", DAY, sign=1),
+    _user("instruments_24h", "distinct instruments, this one included (at most 7)", DAY, sign=1),
+    _user("countries_24h", "distinct countries, this one included (at most 7)", DAY, sign=1),
+    _user("device_age_s", "seconds since the user's first attempt with this device", absent=-1.0),
+    _user("device_count", "the user's attempts with this device before", absent=-1.0),
+    _user("merchant_age_s", "seconds since the user's first attempt at this merchant", absent=-1.0),
+    _user("merchant_count", "the user's attempts at this merchant before", absent=-1.0),
+    _user("country_age_s", "seconds since the user's first attempt in this country", absent=-1.0),
+    _user("country_count", "the user's attempts in this country before", absent=-1.0),
+    _user("instrument_age_s", "seconds since the user's first attempt with this instrument", absent=-1.0),
+    _user("instrument_count", "the user's attempts with this instrument before", absent=-1.0),
+    _user("distance_km", "great circle from where the card was last present", absent=-1.0),
+    _user("speed_kmh", "that distance over the time between (at least a minute), card present", sign=1, absent=-1.0),
+)
+
+_MEASURES = {"count": "attempts", "sum": "spending", "users": "distinct users"}
+_ENTITY = tuple(
+    Feature(
+        name=f"{entity}_{measure}_{window}",
+        measures=f"{_MEASURES[measure]} of this {entity}, this one included",
+        entity=entity,
+        window_s=seconds,
+        source=Origin.REDIS,
+        allowed_age_s=MINUTE,
+        sign=1 if measure == "users" and entity != "merchant" else 0,
+        absent=-1.0,
+        never=0.0,
+    )
+    for entity, measure, (window, seconds) in product(ENTITIES, _MEASURES, (("1h", HOUR), ("24h", DAY)))
+)
+
+FEATURES: tuple[Feature, ...] = _PROFILE + _ENTITY
+NAMES: tuple[str, ...] = tuple(feature.name for feature in FEATURES)
+PROFILE_FEATURES = len(_PROFILE)  # the first columns: from the event and the profile
+ENTITY_FEATURES = len(_ENTITY)  # the rest: from Redis
+FEATURE_COUNT = len(FEATURES)
+
+# A row of the matrix with its columns by name: how the compiled fold writes it.
+FEATURE_ROW = np.dtype([(name, "<f4") for name in NAMES])
+
+
+@cache
+def features_digest() -> str:
+    """SHA-256, in hexadecimal, of all that a model depends on: the list without its prose, and its revision."""
+    lines = [f"revision {REVISION}"]
+    for f in FEATURES:
+        values = (f.absent, f.never, f.unavailable)
+        lines.append(repr((f.name, f.entity, f.window_s, f.source.value, f.allowed_age_s, f.sign, *values)))
+    return sha256("\n".join(lines).encode()).hexdigest()
