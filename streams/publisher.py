@@ -20,6 +20,7 @@ from aiokafka.errors import (
     RecordListTooLargeError,
 )
 from aiokafka.producer.message_accumulator import BatchBuilder
+
 from assay.schemas.errors import DeadlinePassed, Fenced, OutOfOrder, PublishError, TooLarge
 from assay.schemas.source import OutRecord
 

@@ -11,12 +11,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from assay.schemas.errors import DrainError
-from assay.streams.ending import end_process
-from assay.streams.micro_batches import WaitingRecords
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 from mode.utils.queues import FlowControlEvent
+
+from assay.schemas.errors import DrainError
+from assay.streams.ending import end_process
+from assay.streams.micro_batches import WaitingRecords
 
 FETCH_MAX_WAIT_MS = 10  # upstream: 1500, hard-coded (drivers/aiokafka.py:615); a drained partition waits for quiet ones
 CHANGELOG_FETCHES_WAITING = 8  # recovery ignores back-pressure (consumer.py:549): 4,096 fetches would be 4 GB
