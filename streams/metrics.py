@@ -46,18 +46,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.transactions = Counter(
-            "assay_transactions", "Records read from the transactions topic.", registry=registry
-        )
+        self.transactions = Counter("assay_transactions", "Records read from the transactions topic.", registry=registry)
         self.decisions = Counter("assay_decisions", "Decisions published.", ("action", "tier"), registry=registry)
-        self.repeats = Counter(
-            "assay_repeats", "Transactions that had a verdict already.", ("kind",), registry=registry
-        )
+        self.repeats = Counter("assay_repeats", "Transactions that had a verdict already.", ("kind",), registry=registry)
         self.dead_letters = Counter("assay_dead_letters", "Records refused.", ("code",), registry=registry)
         self.tombstones = Counter("assay_tombstones", "Records without a value, skipped.", registry=registry)
-        self.misplaced = Counter(
-            "assay_misplaced_keys", "Transactions whose key is not their user_id.", registry=registry
-        )
+        self.misplaced = Counter("assay_misplaced_keys", "Transactions whose key is not their user_id.", registry=registry)
         self.replies = Counter("assay_replies", "Replies by what became of them.", ("result",), registry=registry)
         self.evidence_dropped = Counter(
             "assay_evidence_dropped", "Evidence records dropped because the queue was full.", registry=registry
@@ -68,13 +62,9 @@ class Metrics:
         self.entity_observations_dropped = Gauge(
             "assay_entity_observations_dropped", "Observations that no longer fit the queue.", registry=registry
         )
-        self.rule_failures = Counter(
-            "assay_rule_failures", "Rules that could not be evaluated.", ("rule",), registry=registry
-        )
+        self.rule_failures = Counter("assay_rule_failures", "Rules that could not be evaluated.", ("rule",), registry=registry)
         self.outcomes = Counter("assay_outcomes", "Outcomes read.", ("status",), registry=registry)
-        self.deadline_missed = Counter(
-            "assay_deadline_missed", "Decisions made after their deadline.", registry=registry
-        )
+        self.deadline_missed = Counter("assay_deadline_missed", "Decisions made after their deadline.", registry=registry)
         self.stage = Histogram(
             "assay_stage_seconds",
             "Time of one micro-batch in a stage.",
@@ -85,12 +75,8 @@ class Metrics:
         self.batch_size = Histogram(
             "assay_micro_batch_transactions", "Transactions in a micro-batch.", buckets=SIZE_BUCKETS, registry=registry
         )
-        self.batches = Counter(
-            "assay_micro_batches", "Micro-batches by what released them.", ("release",), registry=registry
-        )
-        self.in_flight = Gauge(
-            "assay_micro_batches_in_flight", "Micro-batches that are being scored.", registry=registry
-        )
+        self.batches = Counter("assay_micro_batches", "Micro-batches by what released them.", ("release",), registry=registry)
+        self.in_flight = Gauge("assay_micro_batches_in_flight", "Micro-batches that are being scored.", registry=registry)
         self.waiting = Gauge("assay_waiting_records", "Records fetched and not yet taken.", registry=registry)
         self.latency = BatchHistogram(
             "assay_decision_latency_seconds",
@@ -98,9 +84,7 @@ class Metrics:
             LATENCY_BUCKETS,
         )
         registry.register(self.latency)
-        self.lag = Gauge(
-            "assay_lag_records", "Records appended and not yet committed.", ("partition",), registry=registry
-        )
+        self.lag = Gauge("assay_lag_records", "Records appended and not yet committed.", ("partition",), registry=registry)
         self.recovery_remaining = Gauge(
             "assay_recovery_remaining_records", "Changelog records still to be read before scoring.", registry=registry
         )

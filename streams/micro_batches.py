@@ -95,9 +95,7 @@ class WaitingRecords:
         """
         parts: dict[int, list[SourceRecord]] = {}
         room, space, bounded = max_records, max_bytes, False
-        for partition, waiting in sorted(
-            self._waiting.items(), key=lambda item: item[1].since[0][1] if item[1].since else 0
-        ):
+        for partition, waiting in sorted(self._waiting.items(), key=lambda item: item[1].since[0][1] if item[1].since else 0):
             part: list[SourceRecord] = []
             while waiting.records and room and not bounded:
                 size = size_of(waiting.records[0])

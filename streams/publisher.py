@@ -53,9 +53,7 @@ class Publisher:
         max_batch_bytes: of one prepared batch; records beyond it go into the next one.
     """
 
-    def __init__(
-        self, options: dict[str, Any], *, deadline: float, max_batch_bytes: int = MAX_PUBLISHED_BATCH_BYTES
-    ) -> None:
+    def __init__(self, options: dict[str, Any], *, deadline: float, max_batch_bytes: int = MAX_PUBLISHED_BATCH_BYTES) -> None:
         self._options, self._deadline, self._max_batch_bytes = options, deadline, max_batch_bytes
         self._producer: AIOKafkaProducer | None = None
         self._turns: dict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)

@@ -35,9 +35,7 @@ class Settings(BaseSettings):
         SecretStr("redis://127.0.0.1:6379/0"), description="Redis or Valkey, 7.0 or newer, for the entity windows."
     )
     data_dir: Path = Field(Path(".assay/data"), description="Where a worker keeps its profiles (RocksDB).")
-    bundle: Path = Field(
-        Path(".assay/bundle"), description="The model bundle to serve: a directory made by `assay train`."
-    )
+    bundle: Path = Field(Path(".assay/bundle"), description="The model bundle to serve: a directory made by `assay train`.")
     rules: Path | None = Field(None, description="Rules file (YAML); the starter set when absent.")
     rates: Path | None = Field(None, description="Exchange rates (CSV); the illustrative table when absent.")
 
@@ -61,14 +59,10 @@ class Settings(BaseSettings):
     group: str = Field("assay", description="Consumer group (after the prefix); also the name of the Faust app.")
     worker_name: str = Field("", description="Goes into `decided_by`; host name and process id when empty.")
     http_host: str = Field("0.0.0.0", description="Address of /metrics, /livez and /readyz.")
-    http_port: int = Field(
-        9464, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 takes a free one."
-    )
+    http_port: int = Field(9464, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 takes a free one.")
     standby_replicas: int = Field(0, ge=0, le=3, description="Warm copies of each partition's profiles.")
     session_timeout_s: float = Field(6.0, ge=1, le=300, description="Seconds until the group gives up a silent worker.")
-    drain_timeout_s: float = Field(
-        4.0, ge=0.1, le=60, description="Seconds for work in flight when partitions are given up."
-    )
+    drain_timeout_s: float = Field(4.0, ge=0.1, le=60, description="Seconds for work in flight when partitions are given up.")
     publish_timeout_s: float = Field(
         30.0,
         ge=1,
@@ -85,24 +79,18 @@ class Settings(BaseSettings):
     batch_age_ms: float = Field(
         limits.MAX_BATCH_AGE_MS, ge=0, le=1000, description="Milliseconds that the first one waits at most."
     )
-    batches_in_flight: int = Field(
-        limits.MAX_BATCHES_IN_FLIGHT, ge=1, le=16, description="Micro-batches that overlap at most."
-    )
+    batches_in_flight: int = Field(limits.MAX_BATCHES_IN_FLIGHT, ge=1, le=16, description="Micro-batches that overlap at most.")
 
     # -- entities
     redis_timeout_s: float = Field(0.02, gt=0, le=5, description="Seconds for one call to Redis; then the tier falls.")
-    redis_shards: int = Field(
-        1, ge=1, le=1024, description="Hash tags that entity keys are spread over (Redis Cluster)."
-    )
+    redis_shards: int = Field(1, ge=1, le=1024, description="Hash tags that entity keys are spread over (Redis Cluster).")
     hash_key: SecretStr = Field(
         SecretStr("assay-development"), description="Key of the digests that stand for card numbers and identifiers."
     )
 
     # -- logs
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
-    log_format: Literal["auto", "json", "pretty"] = Field(
-        "auto", description="auto: pretty on a terminal, else JSON lines."
-    )
+    log_format: Literal["auto", "json", "pretty"] = Field("auto", description="auto: pretty on a terminal, else JSON lines.")
 
     @model_validator(mode="before")
     @classmethod
@@ -116,9 +104,7 @@ class Settings(BaseSettings):
         if self.security_protocol.startswith("SASL") and (self.sasl_username is None or self.sasl_password is None):
             raise ValueError("sasl_username and sasl_password are needed with a SASL protocol")
         if self.drain_timeout_s >= self.session_timeout_s:
-            raise ValueError(
-                "drain_timeout_s must be below session_timeout_s, else the group gives the worker up meanwhile"
-            )
+            raise ValueError("drain_timeout_s must be below session_timeout_s, else the group gives the worker up meanwhile")
         return self
 
     @classmethod
@@ -133,9 +119,7 @@ class Settings(BaseSettings):
             raise SettingError(
                 f"{name} can't be used: {first['msg']}",
                 expected=(field.description or "") if field else "",
-                mend=f"set {name} to a value that fits, or unset it for the default"
-                if field
-                else "set them to fit each other",
+                mend=f"set {name} to a value that fits, or unset it for the default" if field else "set them to fit each other",
             ) from None
 
     def topic(self, name: str) -> str:

@@ -58,9 +58,7 @@ class ProfileStore(Store):  # type: ignore[misc]
         if fresh:
             self.rows.apply(message.partition, fresh, message.offset)
 
-    async def on_rebalance(
-        self, assigned: set[TP], revoked: set[TP], newly_assigned: set[TP], generation_id: int = 0
-    ) -> None:
+    async def on_rebalance(self, assigned: set[TP], revoked: set[TP], newly_assigned: set[TP], generation_id: int = 0) -> None:
         for tp in revoked:  # no longer ours, neither active nor standby
             if tp.topic == self.table.changelog_topic_name:
                 self.rows.close(tp.partition)
@@ -69,9 +67,7 @@ class ProfileStore(Store):  # type: ignore[misc]
         """Nothing of its own: the table's take-over does what there is to do."""
 
     def reset_state(self) -> None:
-        raise NotImplementedError(
-            "profiles are not thrown away in passing: stop the worker and remove its data directory"
-        )
+        raise NotImplementedError("profiles are not thrown away in passing: stop the worker and remove its data directory")
 
     async def on_stop(self) -> None:
         self.rows.close()
