@@ -61,6 +61,7 @@ class WaitingRecords:
     ) -> None:
         self.clock, self._max_records, self._max_bytes = clock, max_records, max_bytes
         self._waiting: dict[int, _Waiting] = {}
+        self._open = False
         self.count = self.bytes = 0
         self.changed = asyncio.Event()  # something came, or the flow can take more
 
@@ -69,7 +70,7 @@ class WaitingRecords:
         return self.count >= self._max_records or self.bytes >= self._max_bytes
 
     def add(self, partition: int, records: Sequence[SourceRecord]) -> None:
-        if not records:
+        if not records or not self._open:
             return
         waiting = self._waiting.setdefault(partition, _Waiting(deque(), deque()))
         waiting.records.extend(records)
@@ -78,8 +79,13 @@ class WaitingRecords:
         self.bytes += sum(map(size_of, records))
         self.changed.set()
 
-    def clear(self) -> None:
-        """Forget all of it: the partitions are being given up, and whoever gets them reads it again."""
+    def open(self) -> None:
+        """Partitions were taken over: records may come."""
+        self._open = True
+
+    def close(self) -> None:
+        """Forget all of it and take nothing more: the partitions are given up, and whoever gets them reads it again."""
+        self._open = False
         self._waiting.clear()
         self.count = self.bytes = 0
 

@@ -150,6 +150,7 @@ class Consumer(driver.Consumer):
     async def wait_empty(self) -> None:
         """Drain the flow under a deadline, then commit. Faust calls it at revocation and at shutdown. Raises DrainError."""
         began = time.monotonic()
+        self.app.waiting.close()
         if self.drain is not None:
             try:
                 await asyncio.wait_for(self.drain(), self.drain_timeout_s)
@@ -172,7 +173,6 @@ class Consumer(driver.Consumer):
             self.stop_flow()
             self.app.flow_control.suspend()
             self.app.flow_control.clear()
-            self.app.waiting.clear()
             try:
                 await self.wait_empty()
             except Exception as error:  # aiokafka would log it and go on (group_coordinator.py:421)

@@ -1,0 +1,158 @@
+"""Micro-batches in flight: begun in order, bounded in number, acknowledged in order, drained before partitions are given up."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from assay.schemas.errors import ContinuityError
+from assay.streams.ending import end_process
+from assay.streams.micro_batches import MicroBatch, WaitingRecords, take
+from assay.streams.settings import Settings
+
+
+class Turns:
+    """One at a time, in the order of their numbers: how micro-batches that overlap keep the order of their effects."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+
+    @asynccontextmanager
+    async def turn(self, number: int) -> AsyncIterator[None]:
+        """Wait for every lower number to have had its turn. A turn that fails is the last: nothing may follow it."""
+        if number != self._next:
+            self._waiting[number] = asyncio.get_running_loop().create_future()
+            await self._waiting.pop(number)
+        yield
+        self._next = number + 1
+        if (following := self._waiting.get(self._next)) is not None:
+            following.set_result(None)
+
+
+class Acknowledgements:
+    """Which source offsets may be committed: those before which everything has its verdict (invariants I1, I3).
+
+    >>> acknowledgements = Acknowledgements()
+    >>> acknowledgements.open(0, 7)  # answered later, from the decisions topic
+    >>> acknowledgements.reached(0, 10), acknowledgements.close(0, 7)
+    (7, 10)
+    """
+
+    def __init__(self) -> None:
+        self._reached: dict[int, int] = {}
+        self._open: dict[int, set[int]] = defaultdict(set)
+
+    def open(self, partition: int, offset: int) -> None:
+        """This record's verdict will take longer than its micro-batch."""
+        self._open[partition].add(offset)
+
+    def close(self, partition: int, offset: int) -> int:
+        """It has its verdict now. Returns what may be committed."""
+        self._open[partition].discard(offset)
+        return self._committable(partition)
+
+    def reached(self, partition: int, offset: int) -> int:
+        """Everything before `offset` has its verdict, but what is open. Returns what may be committed."""
+        self._reached[partition] = offset
+        return self._committable(partition)
+
+    def clear(self) -> None:
+        self._reached.clear()
+        self._open.clear()
+
+    def _committable(self, partition: int) -> int:
+        return min(self._open[partition], default=self._reached.get(partition, 0))
+
+
+class Continuity:
+    """A batch of a partition begins where the last one ended, or the process ends: fetches have been lost around rebalances."""
+
+    def __init__(self) -> None:
+        self._next: dict[int, int] = {}
+
+    def begin(self, starts: dict[int, int]) -> None:
+        """Partitions were taken over; their next source offsets."""
+        self._next = dict(starts)
+
+    def check(self, batch: MicroBatch) -> None:
+        """Raises ContinuityError: nothing else would show the loss."""
+        for partition, records in batch.parts.items():
+            expected = self._next.get(partition)
+            if expected is None or records[0].offset != expected:
+                raise ContinuityError(
+                    f"partition {partition}: source records are missing or were read twice",
+                    expected=f"offset {expected}" if expected is not None else "no records: the partition is not ours",
+                    got=f"offset {records[0].offset}",
+                    mend="restart the worker: it goes on at the committed offset",
+                )
+            self._next[partition] = records[-1].offset + 1
+
+
+class Flow:
+    """Takes micro-batches from a stream of record batches and scores a bounded number of them at once."""
+
+    def __init__(
+        self, score: Callable[[MicroBatch], Awaitable[None]], waiting: WaitingRecords, settings: Settings, metrics: Any
+    ) -> None:
+        self._score, self._waiting, self._settings, self._metrics = score, waiting, settings, metrics
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._later: set[asyncio.Task[None]] = set()
+        self.continuity = Continuity()
+
+    async def run(self, stream: Any, generation: Callable[[], int]) -> None:
+        """Score what a Faust stream of record batches brings, for ever. Whatever goes wrong ends the process, uncommitted."""
+        pump = asyncio.ensure_future(self._pump(stream, generation))
+        try:
+            async for batch in take(
+                self._waiting,
+                max_records=self._settings.batch_transactions,
+                max_bytes=self._settings.batch_bytes,
+                within=self._settings.batch_age_ms / 1000,
+                idle=lambda: not self._in_flight,
+                ready=lambda: len(self._in_flight) < self._settings.batches_in_flight,
+            ):
+                self.continuity.check(batch)
+                self._begin(batch)
+                await asyncio.sleep(0)  # the first steps of the task are synchronous: they fold in the order of batches
+        except Exception as error:
+            end_process("the flow stopped", error)
+        finally:
+            pump.cancel()
+
+    def later(self, work: Awaitable[None]) -> None:
+        """Work that outlives its micro-batch and is drained with the rest."""
+        task = asyncio.ensure_future(work)
+        self._later.add(task)
+        task.add_done_callback(self._ended)
+
+    async def drain(self) -> None:
+        """Return once nothing is in flight. New micro-batches don't begin meanwhile if what waits has been cleared."""
+        while self._in_flight or self._later:
+            await asyncio.wait([*self._in_flight, *self._later])
+
+    async def _pump(self, stream: Any, generation: Callable[[], int]) -> None:
+        try:
+            async for event in stream.events():
+                if event.message.generation_id == generation():
+                    self._waiting.add(event.message.partition, event.message.value)
+        except Exception as error:
+            end_process("the stream of transactions broke", error)
+
+    def _begin(self, batch: MicroBatch) -> None:
+        task = asyncio.ensure_future(self._score(batch))
+        self._in_flight.add(task)
+        task.add_done_callback(self._ended)
+        self._metrics.batches.labels(batch.release).inc()
+        self._metrics.in_flight.set(len(self._in_flight))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._in_flight.discard(task)
+        self._later.discard(task)
+        self._metrics.in_flight.set(len(self._in_flight))
+        self._waiting.changed.set()
+        if task.cancelled():
+            end_process("a micro-batch was cancelled")
+        if (error := task.exception()) is not None:
+            end_process("a micro-batch failed", error)

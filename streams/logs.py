@@ -1,0 +1,70 @@
+"""Logs: JSON lines (pretty on a terminal), written by a thread of their own, so that no answer waits for a disk or a pipe.
+
+Personal data is not logged: a transaction is named by its id, and by nothing else of it.
+"""
+
+import atexit
+import logging
+import logging.handlers
+import queue
+import sys
+from typing import Any
+
+import structlog
+
+from assay.schemas import limits
+
+
+class _BoundedQueueHandler(logging.handlers.QueueHandler):
+    """Drops and counts lines when the writer can't keep up, rather than holding up the flow."""
+
+    dropped = 0
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            self.queue.put_nowait(record)  # type: ignore[union-attr]
+        except queue.Full:
+            type(self).dropped += 1
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """As it is: the line is formatted by the thread that writes it."""
+        return record
+
+
+def set_up_logs(level: str, form: str = "auto", **bound: Any) -> None:
+    """Route all logging of the process to stderr, through a queue.
+
+    Args:
+        level: the least level that is written.
+        form: "json", "pretty", or "auto": pretty on a terminal.
+        bound: fields that every line bears, such as the worker's name.
+    """
+    pretty = form == "pretty" or (form == "auto" and sys.stderr.isatty())
+
+    def bind(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return {**event, **bound}
+
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        bind,
+    ]
+    renderer = structlog.dev.ConsoleRenderer(colors=True) if pretty else structlog.processors.JSONRenderer()
+    writer = logging.StreamHandler(sys.stderr)
+    writer.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
+        )
+    )
+    lines: queue.Queue[Any] = queue.Queue(limits.MAX_WAITING_LOG_LINES)
+    listener = logging.handlers.QueueListener(lines, writer)
+    root = logging.getLogger()
+    root.handlers[:] = [_BoundedQueueHandler(lines)]
+    root.setLevel(level)
+    for noisy in ("faust", "mode", "aiokafka"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(level)))
+    listener.start()
+    atexit.register(listener.stop)
