@@ -16,7 +16,8 @@
     │   ├── OutOfOrder        the broker misses an earlier batch of ours
     │   ├── TooLarge          a batch exceeds what the topic takes
     │   └── DeadlinePassed    no acknowledgement in time
-    └── DecisionTimeout       no decision came before the caller's deadline
+    ├── DecisionTimeout       no decision came before the caller's deadline
+    └── DecisionRefused       the transaction was refused: it was answered with an error, not with a decision
 
 A record that is refused is not an error of the worker: it is data (`schemas.refusal`).
 """
@@ -99,3 +100,14 @@ class DeadlinePassed(PublishError):
 
 class DecisionTimeout(AssayError):
     """No decision came before the caller's deadline: the caller takes its own fallback action."""
+
+
+class DecisionRefused(AssayError):
+    """The transaction was refused: `code` is stable, `field` says which one was wrong (None: the record as a whole)."""
+
+    def __init__(self, code: str, field: str | None, message: str) -> None:
+        self.code, self.field, self.message = code, field, message
+        super().__init__(
+            f"refused ({code}): {message}" if field is None else f"refused ({code}), field {field}: {message}",
+            mend="mend the transaction and send it under a new correlation id; until then treat it as a review",
+        )

@@ -28,9 +28,15 @@ MAX_WAITING_BYTES = 16 * 1024 * 1024
 DECISIONS_REMEMBERED_PER_USER = 16
 RECENT_DECISIONS = 50_000  # in memory, all users together
 RECENT_ROWS = 20_000  # profile rows held in memory, beside those not yet durable
+MAX_CACHED_DIGESTS = 65_536  # of identifiers, and as many of addresses
+MAX_CACHED_ZONE_OFFSETS = 16_384  # one for each time zone and quarter of an hour
 MAX_LOOKUPS_IN_FLIGHT = 64  # repeats whose decision is read back from the topic
 
 # Off the answer path
 MAX_WAITING_EVIDENCE_BATCHES = 64
 MAX_WAITING_REPLY_BATCHES = 64
 MAX_WAITING_LOG_LINES = 10_000
+
+# A client that waits for decisions
+MAX_WAITING_CALLS = 10_000
+CALLS_REMEMBERED = 50_000  # that have ended: tells a late reply and a second one from a stranger's

@@ -1,0 +1,184 @@
+"""The client library: send a transaction, wait for its decision.
+
+async with DecisionClient("127.0.0.1:9092") as client:
+    decision = await client.decide(transaction, timeout=0.2)
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Self
+
+import orjson
+
+from assay.schemas.decision import Decision
+from assay.schemas.errors import AssayError, DecisionRefused, DecisionTimeout, ServiceError
+from assay.schemas.source import SourceRecord
+from assay.schemas.transaction import Transaction
+from assay.streams.exchange import Exchange, KafkaExchange
+from assay.streams.kafka import client_options
+from assay.streams.settings import Settings
+from assay.streams.waiters import Counts, Waiters
+
+DEFAULT_TIMEOUT_S = 0.2
+DEFAULT_REPLY_TOPIC = "assay.reply"  # on the workers' allow-list by default: *.reply
+CORRELATION_HEADER = "correlation-id"
+TIMEOUT_HEADER = "assay-timeout-ms"
+ERROR_HEADER = "assay-error"
+_SHARE_FOR_WORKER = 0.75  # of the caller's patience; the rest is for the way there and back
+
+
+class DecisionClient:
+    """Asks for decisions over Kafka. Hundreds of calls may wait at once. Use it as an async context manager.
+
+    Args:
+        bootstrap: brokers, HOST:PORT, separated by commas.
+        transactions_topic: the topic that the workers read, with its prefix.
+        reply_topic: where replies are to go; its name must be on the workers' allow-list.
+        create_reply_topic: make that topic where it is missing.
+        options: more of aiokafka's client options, for TLS and credentials.
+        exchange: replaces Kafka, for tests.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str = "127.0.0.1:9092",
+        *,
+        transactions_topic: str = "transactions",
+        reply_topic: str = DEFAULT_REPLY_TOPIC,
+        create_reply_topic: bool = True,
+        options: Mapping[str, Any] | None = None,
+        exchange: Exchange | None = None,
+    ) -> None:
+        self._exchange: Exchange = exchange or KafkaExchange(
+            {"bootstrap_servers": bootstrap, **(options or {})},
+            transactions_topic=transactions_topic,
+            reply_topic=reply_topic,
+            create=create_reply_topic,
+        )
+        self._waiters: Waiters[SourceRecord] = Waiters(secrets.token_bytes(8))
+        self._listener: asyncio.Task[None] | None = None
+        self._failure: AssayError | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """A client of the deployment that these settings describe."""
+        return cls(
+            settings.bootstrap_servers,
+            transactions_topic=settings.transactions,
+            reply_topic=settings.topic(DEFAULT_REPLY_TOPIC),
+            options=client_options(settings),
+        )
+
+    @property
+    def counts(self) -> Counts:
+        """Replies so far: first ones, duplicates, late ones, and those that no call of this client waits for."""
+        return self._waiters.counts
+
+    async def __aenter__(self) -> Self:
+        """Ready only when the reply position is resolved: a reply to the first call can't be missed. Raises ServiceError."""
+        try:
+            await self._exchange.start()
+        except BaseException:
+            await self._exchange.close()
+            raise
+        self._listener = asyncio.create_task(self._listen(), name="replies")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+            await asyncio.wait([self._listener])
+        self._waiters.fail_all(ServiceError("the client was closed while a call waited"))
+        await self._exchange.close()
+
+    async def decide(
+        self,
+        transaction: Transaction | Mapping[str, Any],
+        timeout: float = DEFAULT_TIMEOUT_S,
+        *,
+        headers: Sequence[tuple[str, bytes]] = (),
+    ) -> Decision:
+        """Send the transaction and wait for its decision, `timeout` seconds from now for all of it.
+
+        A review or a decline is a normal answer. Calling again with the same transaction gets the same decision.
+
+        Args:
+            headers: more headers, for example `traceparent`.
+
+        Raises:
+            DecisionTimeout: no answer in time; the message says what to do instead.
+            DecisionRefused: the transaction is not one; code, field and message say why.
+            ServiceError: it could not be sent, or replies can no longer be read.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout
+        if self._failure is not None:
+            raise self._failure
+        key, value = _encode(transaction)
+        correlation, reply = self._waiters.register()  # before the send, or a quick reply would find nobody
+        patience = max(1, int(timeout * 1000 * _SHARE_FOR_WORKER))
+        own = [(CORRELATION_HEADER, correlation), (TIMEOUT_HEADER, b"%d" % patience)]
+        try:
+            async with asyncio.timeout_at(deadline):
+                delivery = await self._exchange.send(key, value, [*own, *headers])
+                delivery.add_done_callback(lambda done: self._delivered(correlation, done))
+                record = await reply
+        except TimeoutError:
+            raise _too_late(timeout) from None
+        finally:
+            self._waiters.give_up(correlation)
+        return read_reply(record)
+
+    def _delivered(self, correlation: bytes, done: "asyncio.Future[Any]") -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            self._waiters.fail(correlation, ServiceError(f"the transaction could not be sent: {error!r}"))
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                for record in await self._exchange.receive():
+                    self._waiters.answer(_correlation(record), record)
+        except Exception as error:  # whatever it was: callers must not wait for what nobody reads
+            failure = error if isinstance(error, AssayError) else ServiceError(f"replies can't be read: {error!r}")
+            self._failure = failure
+            self._waiters.fail_all(failure)
+
+
+def read_reply(record: SourceRecord) -> Decision:
+    """The decision that a reply holds. Raises DecisionRefused where it holds an error."""
+    if any(name == ERROR_HEADER for name, _ in record.headers):
+        error = orjson.loads(record.value or b"{}").get("error") or {}
+        code, message = str(error.get("code", "unknown")), str(error.get("message", "no message"))
+        raise DecisionRefused(code, error.get("field"), message)
+    return Decision.model_validate_json(record.value or b"")
+
+
+def _encode(transaction: Transaction | Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Key and value. A transaction that lacks its user is sent all the same: the worker says best what is wrong with it."""
+    if isinstance(transaction, Transaction):
+        return transaction.user_id.encode(), transaction.model_dump_json(exclude_none=True).encode()
+    return str(transaction.get("user_id", "")).encode(), orjson.dumps(dict(transaction), default=_plain)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Decimal):
+        return str(value)  # exact, which a JSON number read through a float is not
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _correlation(record: SourceRecord) -> bytes | None:
+    for name, value in record.headers:
+        if name == CORRELATION_HEADER:
+            return value
+    return None
+
+
+def _too_late(timeout: float) -> DecisionTimeout:
+    return DecisionTimeout(
+        f"no decision within {timeout * 1000:.0f} ms",
+        expected="a reply from a worker",
+        mend="take your own fallback action (a review, or what your policy says for the amount) and report it on the outcomes "
+        "topic; the same transaction sent again gets the decision that was made, and is counted once",
+    )
