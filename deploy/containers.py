@@ -14,7 +14,7 @@ REDIS_IMAGE = "valkey/valkey:9-alpine"
 def engine_answers(timeout_s: float = 2.0) -> bool:
     """Whether a Docker engine answers. The command `docker` alone proves nothing."""
     try:
-        import docker
+        import docker  # type: ignore[import-untyped]  # comes with testcontainers
     except ImportError:
         return False
     with contextlib.suppress(Exception):  # no socket, no permission, a context that is gone: all mean "no engine"

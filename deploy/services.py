@@ -92,20 +92,43 @@ def up(
     return running
 
 
-def down(folder: Path = DEFAULT_FOLDER) -> bool:
-    """Stops what `up` started in `folder`, even if its supervisor has been killed. Returns whether anything ran."""
+def down(folder: Path = DEFAULT_FOLDER, *, clear: bool = False) -> bool:
+    """Stops what `up` started in `folder`, even if its supervisor has been killed; returns whether anything ran.
+
+    `clear` also removes the folder, but only one that services have run in.
+    """
     group = _holder(folder)
-    if group is None:
-        return False
-    with suppress(ProcessLookupError):
-        os.kill(group, signal.SIGTERM)
-        deadline = time.monotonic() + _PATIENCE_S
-        while _holder(folder) == group and time.monotonic() < deadline:
-            os.kill(group, 0)  # raises once the supervisor has gone
-            time.sleep(0.05)
-    _kill_group(group, folder)
-    (folder / "state.json").unlink(missing_ok=True)
-    return True
+    if group is not None:
+        with suppress(ProcessLookupError):
+            os.kill(group, signal.SIGTERM)
+            deadline = time.monotonic() + _PATIENCE_S
+            while _holder(folder) == group and time.monotonic() < deadline:
+                os.kill(group, 0)  # raises once the supervisor has gone
+                time.sleep(0.05)
+        _kill_group(group, folder)
+        (folder / "state.json").unlink(missing_ok=True)
+    if clear and (folder / "lock").exists():
+        shutil.rmtree(folder)
+    return group is not None
+
+
+def status(folder: Path = DEFAULT_FOLDER) -> tuple[Running, dict[str, bool]]:
+    """What the environment names and what runs in `folder`, and whether each of them answers."""
+    from redis import RedisError
+
+    named = _named(kafka=True, redis=True)
+    state = running_state(folder)
+    running = _merge(named, state) if state is not None else named
+    answers = {"kafka": False, "redis": False}
+    if running.bootstrap_servers:
+        with suppress(OSError, ValueError):
+            probes.ask_kafka(running.bootstrap_servers, tls=probes.tls(Settings.load()))
+            answers["kafka"] = True
+    if running.redis_url:
+        with suppress(OSError, ValueError, RedisError):
+            probes.ask_redis(running.redis_url)
+            answers["redis"] = True
+    return running, answers
 
 
 def running_state(folder: Path = DEFAULT_FOLDER) -> State | None:
@@ -154,17 +177,23 @@ def _climb(plan: Plan, tell: Tell) -> tuple[Running, subprocess.Popen[str] | Non
     return _merge(named, state), supervisor
 
 
-def _environment(*, kafka: bool, redis: bool) -> Running:
-    """What the settings name, checked. Raises ServiceError when it doesn't answer."""
+def _named(*, kafka: bool, redis: bool) -> Running:
+    """What the settings name (a default names nothing)."""
     settings = Settings.load()
     bootstrap = settings.bootstrap_servers if kafka and "bootstrap_servers" in settings.model_fields_set else ""
     url = settings.redis_url.get_secret_value() if redis and "redis_url" in settings.model_fields_set else ""
-    if bootstrap:
-        _check("Kafka", "ASSAY_BOOTSTRAP_SERVERS", bootstrap, lambda: probes.ask_kafka(bootstrap, tls=probes.tls(settings)))
-    if url:
+    return Running(bootstrap, url, {k: "environment" for k, there in (("kafka", bootstrap), ("redis", url)) if there})
+
+
+def _environment(*, kafka: bool, redis: bool) -> Running:
+    """What the settings name, checked. Raises ServiceError when it doesn't answer."""
+    named = _named(kafka=kafka, redis=redis)
+    if address := named.bootstrap_servers:
+        tls = probes.tls(Settings.load())
+        _check("Kafka", "ASSAY_BOOTSTRAP_SERVERS", address, lambda: probes.ask_kafka(address, tls=tls))
+    if url := named.redis_url:
         _check("Redis", "ASSAY_REDIS_URL", probes.without_password(url), lambda: probes.ask_redis(url))
-    origin = {"kafka": "environment"} if bootstrap else {}
-    return Running(bootstrap, url, origin | ({"redis": "environment"} if url else {}))
+    return named
 
 
 def _check(name: str, setting: str, address: str, ask: Any) -> None:

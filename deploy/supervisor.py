@@ -269,7 +269,7 @@ def run(plan: Plan) -> None:
 
 def _leave_pipes() -> None:
     """Lets the owner's pipes go, so that it isn't kept waiting for their end."""
-    with open(os.devnull, "r+b") as nothing:
+    with Path(os.devnull).open("r+b") as nothing:
         for number in (0, 1):
             os.dup2(nothing.fileno(), number)
 

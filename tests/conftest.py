@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+
 from assay.deploy.services import Running
 from assay.deploy.services import services as start_services
 
