@@ -322,10 +322,16 @@ def _fold(rows: Array, slots: Array, events: Array, repeats: Array, features: Ar
             _remember(row, event, now_ms)
 
 
-def fold(rows: Rows, slots: Array, events: Events, repeats: Array, features: npt.NDArray[np.float32]) -> None:
+def fold(
+    rows: Rows,
+    slots: npt.NDArray[np.int32],
+    events: Events,
+    repeats: npt.NDArray[np.int64],
+    features: npt.NDArray[np.float32],
+) -> None:
     """Folds the new events into their rows, in place and in order, and writes their profile features.
 
-    `rows` (users,) ROW; `slots` (n,) int64: the row of each event; `events` (n,) EVENT; `repeats` (n,) int64 from
+    `rows` (users,) ROW; `slots` (n,) int32: the row of each event; `events` (n,) EVENT; `repeats` (n,) int64 from
     `recall`; `features` (n, FEATURE_COUNT) float32, C-contiguous: of an event that is not new nothing is written,
     and of none the columns after PROFILE_FEATURES.
     """
@@ -334,7 +340,7 @@ def fold(rows: Rows, slots: Array, events: Events, repeats: Array, features: npt
 
 def warm() -> None:
     """Compiles recall and fold, or loads them from numba's cache on disk (seconds, or half of one)."""
-    rows, slots, events = new_rows(1), np.zeros(1, np.int64), np.zeros(1, EVENT)
+    rows, slots, events = new_rows(1), np.zeros(1, np.int32), np.zeros(1, EVENT)
     repeats = np.empty(1, np.int64)
     recall(rows, slots, events, repeats)
     fold(rows, slots, events, repeats, np.zeros((1, FEATURE_COUNT), np.float32))

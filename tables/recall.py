@@ -69,7 +69,7 @@ def _recall(rows: Array, slots: Array, events: Array, repeats: Array) -> None:
             earlier[i], rank[i], latest[slot] = last, pending, i
 
 
-def recall(rows: Rows, slots: Array, events: Events, repeats: Array) -> None:
+def recall(rows: Rows, slots: npt.NDArray[np.int32], events: Events, repeats: npt.NDArray[np.int64]) -> None:
     """Writes into `repeats` (n,) int64 what each event is to its row:
 
     - NEW: a transaction not seen among the user's last decisions: it is to be folded and judged;
@@ -78,6 +78,6 @@ def recall(rows: Rows, slots: Array, events: Events, repeats: Array) -> None:
     - ALREADY_FOLDED: the row was folded past its source offset and its decision has left the ring. It is not to be judged
       anew: its decision lies in the topic, after the commit that the replay began at.
 
-    `rows` (users,) ROW; `slots` (n,) int64: the row of each event; `events` (n,) EVENT.
+    `rows` (users,) ROW; `slots` (n,) int32: the row of each event; `events` (n,) EVENT.
     """
     _recall(rows, slots, events, repeats)

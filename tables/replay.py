@@ -1,0 +1,77 @@
+"""Replay: the features of transactions offline, by the fold and the entity windows of the stream (invariant I4).
+
+Training, backtests and `assay score` take their features from here: there is no second implementation of any.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.schemas.transaction import Transaction
+from assay.tables.encode import encode_events
+from assay.tables.entity_fold import EntityWindows
+from assay.tables.events import EVENT, Events
+from assay.tables.features import FEATURE_COUNT, PROFILE_FEATURES
+from assay.tables.fold import fold, recall
+from assay.tables.profile import Rows, new_rows
+from assay.tables.rates import Rates
+from assay.tables.recall import NEW
+
+CHUNK = 8_192  # transactions at a time: the size changes nothing but the memory
+
+Progress = Callable[[int], None]
+
+
+def replay(transactions: Iterable[Transaction], rates: Rates, progress: Progress | None = None) -> npt.NDArray[np.float32]:
+    """Features of transactions in the order given, which is the order they are taken to have arrived in.
+
+    Returns float32 (n, FEATURE_COUNT). `progress` is told how many transactions each step has done.
+    """
+    return replay_events(events_of(transactions, rates), progress)
+
+
+def events_of(transactions: Iterable[Transaction], rates: Rates) -> Events:
+    """Transactions as (n,) EVENT, as if each had been appended at its own time, to one partition."""
+    chunks = [np.zeros(0, EVENT)]
+    source = iter(transactions)
+    offset = 0
+    while chunk := list(islice(source, CHUNK)):
+        times = [transaction.timestamp.ms for transaction in chunk]
+        chunks.append(encode_events(chunk, range(offset, offset + len(chunk)), times, rates))
+        offset += len(chunk)
+    return np.concatenate(chunks)
+
+
+def replay_events(events: Events, progress: Progress | None = None) -> npt.NDArray[np.float32]:
+    """Features of events, (n,) EVENT, in their order: float32 (n, FEATURE_COUNT).
+
+    Their offsets are not looked at. A transaction that comes again has the features of its first time, and is counted once.
+    """
+    features = np.empty((len(events), FEATURE_COUNT), np.float32)
+    users, inverse = np.unique(events["user"], return_inverse=True)
+    slots = inverse.astype(np.int32)
+    rows, entities = new_rows(len(users)), EntityWindows()
+    for start in range(0, len(events), CHUNK):
+        stop = min(start + CHUNK, len(events))
+        batch, batch_slots, out = events[start:stop].copy(), slots[start:stop], features[start:stop]
+        batch["offset"] = np.arange(start, stop)
+        repeats = np.empty(len(batch), np.int64)
+        recall(rows, batch_slots, batch, repeats)
+        firsts, new = _firsts(rows, batch_slots, repeats, start), repeats == NEW
+        fold(rows, batch_slots, batch, repeats, out)
+        out[new, PROFILE_FEATURES:] = entities.observe(batch[new])[0]
+        out[~new] = features[firsts[~new]]
+        if progress is not None:
+            progress(len(batch))
+    return features
+
+
+def _firsts(rows: Rows, slots: npt.NDArray[np.int32], repeats: npt.NDArray[np.int64], start: int) -> npt.NDArray[np.int64]:
+    """By event of a batch that begins at `start`: which event, counted from the first of all, it repeats, or itself."""
+    firsts = np.arange(start, start + len(repeats))
+    remembered, in_batch = repeats > NEW, repeats < NEW
+    firsts[remembered] = rows["decision_offset"][slots[remembered], repeats[remembered]]
+    firsts[in_batch] = start - repeats[in_batch] - 2
+    return firsts
