@@ -129,11 +129,22 @@ def prepare(folder: Path, java: str, jars: Path, port: int, controller_port: int
     properties = folder / "server.properties"
     properties.write_text(_PROPERTIES.format(port=port, controller_port=controller_port, data=(folder / "data").resolve()))
     classpath = f"{jars}/*"
+    if not (folder / "data" / "meta.properties").exists():
+        _format(java, classpath, properties)
+    return [
+        *(java, "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={_LOG4J}"),
+        *(f"-Dassay.kafka.log={folder / 'kafka.log'}", "-cp", classpath, "kafka.Kafka", str(properties)),
+    ]
+
+
+def _format(java: str, classpath: str, properties: Path) -> None:
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    arguments = ["format", "--ignore-formatted", "-t", cluster, "-c", str(properties)]
     answer = subprocess.run(
-        # Half a second: not worth the thorough compiler or several collector threads.
-        [java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath, "kafka.tools.StorageTool", *arguments],
+        [
+            # Half a second: not worth the thorough compiler or several collector threads.
+            *(java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath),
+            *("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -141,10 +152,6 @@ def prepare(folder: Path, java: str, jars: Path, port: int, controller_port: int
     if answer.returncode != 0:
         raise ServiceError(
             "Kafka could not format its folder",
-            got=" ".join((answer.stdout + answer.stderr).split())[-500:],
-            mend=f"remove {folder} (development data), then start again",
+            got=" ".join((answer.stderr + answer.stdout).split())[:500],
+            mend=f"remove {properties.parent} (development data), then start again",
         )
-    return [
-        *(java, "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={_LOG4J}"),
-        *(f"-Dassay.kafka.log={folder / 'kafka.log'}", "-cp", classpath, "kafka.Kafka", str(properties)),
-    ]

@@ -159,10 +159,10 @@ class Stack:
     def start(self) -> State:
         """Starts what the plan wants and waits until it answers. Raises ServiceError, Ended."""
         wanted = {"redis": (self._plan.redis_port, self._redis), "kafka": (self._plan.kafka_port, self._kafka)}
-        for name, (port, start) in wanted.items():
-            if port is not None:
-                say(step=f"starting {name}")
-                self._services.append(start(self._port(name, port)))
+        ports = {name: self._port(name, port) for name, (port, _) in wanted.items() if port is not None}
+        for name, port in ports.items():
+            say(step=f"starting {name}")
+            self._services.append(wanted[name][1](port))
         for index, service in enumerate(self._services):
             tries = 1
             while not self._came_up(service):
