@@ -1,0 +1,285 @@
+"""A bundle: the directory that training makes and workers load.
+
+    manifest.json     what is in it: features, calibration, thresholds, SHA-256 and size of every other file
+    lead.ubj ...      three XGBoost models, UBJSON (never pickle: loading one runs what is in it)
+    reasons.yaml      what each feature is called in an explanation
+    report.json       how it was trained, and how good each tier is on later transactions
+
+The version is the SHA-256 of manifest.json. Nothing of a bundle is used before all of it was checked.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import xgboost
+from pydantic import ValidationError
+
+from assay.models.ensemble import Ensemble
+from assay.models.forest import Forest, read_forest, walk
+from assay.models.manifest import SCORED_TIERS, File, Manifest, Member
+from assay.models.reasons import Catalogue
+from assay.schemas.decision import Tier
+from assay.schemas.errors import BundleError
+from assay.tables.features import FEATURE_COUNT, NAMES, features_digest
+
+MANIFEST = "manifest.json"
+REASONS = "reasons.yaml"
+REPORT = "report.json"
+MAX_MANIFEST_BYTES = 1024 * 1024
+MAX_FILE_BYTES = 64 * 1024 * 1024
+RETRAIN = "make it anew with `assay train`, or restore the directory as it was made"
+_WARM_ROWS = 67  # whole lockstep groups and a remainder
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A checked bundle, ready to serve."""
+
+    path: Path
+    version: str  # SHA-256 of the manifest, hexadecimal
+    manifest: Manifest
+    ensemble: Ensemble
+    catalogue: Catalogue
+    report: dict[str, Any]
+    thresholds_digest: str  # SHA-256 of the thresholds of all tiers, hexadecimal
+
+    @property
+    def thresholds(self) -> Mapping[Tier, tuple[float, float]]:
+        """(review, decline) of each tier with a score."""
+        return {tier: (s.thresholds.review, s.thresholds.decline) for tier, s in self.manifest.tiers.items()}
+
+    @classmethod
+    def load(cls, path: Path, *, version: str | None = None) -> "Bundle":
+        """Check every file, compare the trees that are served with XGBoost, warm up. Raises BundleError, which names the file.
+
+        `version`: the one that must be found there.
+        """
+        raw = _read_manifest(path)
+        found = hashlib.sha256(raw).hexdigest()
+        if version is not None and version != found:
+            raise BundleError(f"{path / MANIFEST} is of another version", expected=version, got=found, mend=RETRAIN)
+        manifest = _parse_manifest(path / MANIFEST, raw)
+        files = _read_files(path, manifest)
+        _check_features(path / MANIFEST, manifest)
+        forest = _read_members(path, manifest, files)
+        report = _parse_json(path / REPORT, files.get(REPORT))
+        catalogue = Catalogue.parse(files.get(REASONS, b""), path / REASONS)
+        ensemble = Ensemble(forest, {tier: manifest.tiers[tier].calibration for tier in SCORED_TIERS})
+        return cls(path, found, manifest, ensemble, catalogue, report, _thresholds_digest(manifest))
+
+
+def write_bundle(
+    path: Path,
+    manifest: Mapping[str, Any],
+    members: Sequence[tuple[str, xgboost.Booster]],
+    reasons: bytes,
+    report: dict[str, Any],
+) -> Bundle:
+    """Write a bundle whole or not at all, and load it. A bundle that is at `path` already is replaced.
+
+    `manifest`: the fields of `Manifest` but members, features, files and libraries; `members`: (name, model), the lead
+    first. Raises BundleError where `path` is something else, or what was made can't be served.
+    """
+    if path.exists() and not (path / MANIFEST).is_file() and (not path.is_dir() or any(path.iterdir())):
+        raise BundleError(
+            f"{path} is there already and is no bundle", expected="a new path, or a bundle to replace", mend="give another path"
+        )
+    contents = {f"{name}.ubj": bytes(model.save_raw("ubj")) for name, model in members}
+    contents |= {REASONS: reasons, REPORT: orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)}
+    complete = Manifest.model_validate(
+        {
+            **manifest,
+            "features": NAMES,
+            "features_digest": features_digest(),
+            "members": [Member(name=name, file=f"{name}.ubj", trees=model.num_boosted_rounds()) for name, model in members],
+            "libraries": {"xgboost": xgboost.__version__, "numpy": np.__version__},
+            "files": {name: File(sha256=hashlib.sha256(data).hexdigest(), size=len(data)) for name, data in contents.items()},
+        }
+    )
+    contents[MANIFEST] = orjson.dumps(complete.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
+    try:
+        for name, data in contents.items():
+            _write_through(made / name, data)
+        made.chmod(0o755)
+        Bundle.load(made)  # what can't be served is never put in place
+        _replace(made, path)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return Bundle.load(path)
+
+
+def _write_through(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _replace(made: Path, path: Path) -> None:
+    """Put `made` at `path`. A directory can't be renamed over a full one, so the old one steps aside first."""
+    if not path.exists():
+        made.rename(path)
+        return
+    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-old-")) / "bundle"
+    path.rename(aside)
+    try:
+        made.rename(path)
+    except OSError:
+        aside.rename(path)
+        raise
+    finally:
+        shutil.rmtree(aside.parent, ignore_errors=True)
+
+
+def _read_manifest(path: Path) -> bytes:
+    if not path.exists():
+        raise BundleError(
+            f"{path} is not there",
+            expected="a bundle, a directory made by `assay train`",
+            mend="train one, or give another path",
+        )
+    if not path.is_dir():
+        raise BundleError(
+            f"{path} is not a bundle", expected="a directory made by `assay train`", got="a file", mend="give the directory"
+        )
+    return _read(path / MANIFEST, MAX_MANIFEST_BYTES)
+
+
+def _read(path: Path, most: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except FileNotFoundError:
+        raise BundleError(f"{path} is missing", expected="every file of the bundle", mend=RETRAIN) from None
+    except OSError as error:
+        raise BundleError(f"{path} can't be read", got=str(error.strerror), mend="let this user read it") from None
+    if len(data) > most:
+        raise BundleError(f"{path} is too large", expected=f"at most {most} bytes", mend=RETRAIN)
+    return data
+
+
+def _parse_json(path: Path, raw: bytes | None) -> dict[str, Any]:
+    if raw is None:
+        raise BundleError(f"{path} is not among the files of the manifest", expected="every file of a bundle", mend=RETRAIN)
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise BundleError(f"{path} is not JSON", expected="a JSON object", got=str(error), mend=RETRAIN) from None
+    if not isinstance(document, dict):
+        raise BundleError(f"{path} is not a JSON object", got=type(document).__name__, mend=RETRAIN)
+    return document
+
+
+def _parse_manifest(path: Path, raw: bytes) -> Manifest:
+    try:
+        return Manifest.model_validate(_parse_json(path, raw))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise BundleError(
+            f"{path}: {field}: {first['msg']}", expected="a manifest written by `assay train`", mend=RETRAIN
+        ) from None
+
+
+def _read_files(path: Path, manifest: Manifest) -> dict[str, bytes]:
+    files = {}
+    for name, entry in manifest.files.items():
+        if Path(name).name != name:
+            raise BundleError(f"{path / MANIFEST} names a file outside of the bundle", got=name, mend=RETRAIN)
+        data = _read(path / name, MAX_FILE_BYTES)
+        if len(data) != entry.size:
+            raise BundleError(
+                f"{path / name} has another size", expected=f"{entry.size} bytes", got=f"{len(data)} bytes", mend=RETRAIN
+            )
+        digest = hashlib.sha256(data).hexdigest()
+        if digest != entry.sha256:
+            raise BundleError(f"{path / name} was changed", expected=f"SHA-256 {entry.sha256}", got=digest, mend=RETRAIN)
+        files[name] = data
+    known = {*files, MANIFEST}
+    for other in sorted(path.iterdir()):
+        if other.name not in known and not other.name.startswith("."):
+            raise BundleError(
+                f"{other} does not belong to the bundle", expected=f"only {', '.join(sorted(known))}", mend="take it out"
+            )
+    return files
+
+
+def _check_features(path: Path, manifest: Manifest) -> None:
+    if manifest.features != NAMES or manifest.features_digest != features_digest():
+        other = ", ".join(sorted(set(manifest.features) ^ set(NAMES))[:5])
+        raise BundleError(
+            f"{path} was made for other features",
+            expected=f"features digest {features_digest()}",
+            got=f"{manifest.features_digest}{f'; not in both: {other}' if other else ''}",
+            mend="train a bundle with this version of Assay",
+        )
+
+
+def _read_members(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> Forest:
+    boosters = [_read_booster(path / member.file, files[member.file], member.trees) for member in manifest.members]
+    documents = []
+    for member, booster in zip(manifest.members, boosters, strict=True):
+        documents.append(bytes(booster.save_raw("json")))
+        try:
+            read_forest(documents[-1:])
+        except (ValueError, KeyError, IndexError, RecursionError) as error:
+            raise BundleError(f"{path / member.file} can't be served", got=str(error), mend=RETRAIN) from None
+    forest = read_forest(documents)
+    _compare(path, manifest, boosters, forest)
+    return forest
+
+
+def _read_booster(path: Path, data: bytes, trees: int) -> xgboost.Booster:
+    # A UBJSON object opens with a brace, a pickle with its protocol byte 0x80, JSON text of XGBoost with a brace and a quote.
+    if data[:1] != b"{" or data[1:2] in (b'"', b"\n", b" "):
+        raise BundleError(
+            f"{path} is not a UBJSON model", expected="an XGBoost model saved as .ubj", got=repr(data[:8]), mend=RETRAIN
+        )
+    try:
+        booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(data))
+    except (xgboost.core.XGBoostError, ValueError, TypeError) as error:
+        raise BundleError(f"{path} is not an XGBoost model", got=str(error).splitlines()[0][:200], mend=RETRAIN) from None
+    if booster.num_features() != FEATURE_COUNT:
+        raise BundleError(
+            f"{path} takes other features", expected=f"{FEATURE_COUNT} features", got=str(booster.num_features()), mend=RETRAIN
+        )
+    if booster.num_boosted_rounds() != trees:
+        raise BundleError(
+            f"{path} has other trees", expected=f"{trees} trees", got=str(booster.num_boosted_rounds()), mend=RETRAIN
+        )
+    return booster
+
+
+def _compare(path: Path, manifest: Manifest, boosters: Sequence[xgboost.Booster], forest: Forest) -> None:
+    """Walk probe rows, missing values among them, and compare with XGBoost: this also warms up the compiled walk."""
+    random = np.random.default_rng(0)
+    thresholds = np.append(forest.threshold[np.isfinite(forest.threshold)], np.float32(0))
+    probe = random.choice(thresholds, (_WARM_ROWS, FEATURE_COUNT)).astype(np.float32)
+    probe[random.random(probe.shape) < 0.1] = np.nan
+    margins, _ = walk(forest, probe)
+    for index, (member, booster) in enumerate(zip(manifest.members, boosters, strict=True)):
+        expected = booster.inplace_predict(probe, predict_type="margin")
+        if not np.allclose(margins[:, index], expected, atol=1e-4):
+            worst = float(np.abs(margins[:, index] - expected).max())
+            raise BundleError(
+                f"{path / member.file} scores otherwise here than in XGBoost {xgboost.__version__}",
+                expected="margins equal to 1e-4",
+                got=f"a difference of {worst:.2g}",
+                mend=f"use the version it was made with: {manifest.libraries.get('xgboost')}",
+            )
+
+
+def _thresholds_digest(manifest: Manifest) -> str:
+    values = {tier.value: manifest.tiers[tier].thresholds.model_dump() for tier in SCORED_TIERS}
+    return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -1,0 +1,52 @@
+"""Three models, one score: the mean of the members' margins, calibrated for the tier that answers."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.models.forest import Forest, walk
+from assay.models.manifest import Calibration
+from assay.schemas.decision import Tier
+
+SCORE_DECIMALS = 6  # as published; thresholds are compared with what is published
+
+
+class Ensemble:
+    """The members and what their margins mean. Pure, and row by row the same bits whatever the batch.
+
+    `calibrations`: one for each tier that has a score.
+    """
+
+    def __init__(self, forest: Forest, calibrations: Mapping[Tier, Calibration]) -> None:
+        self.forest = forest
+        self.calibrations = dict(calibrations)
+
+    def score(self, features: npt.NDArray[np.float32], tier: Tier) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """(probability of fraud (n,), each member's own (n, 3)), 6 decimals. `features`: float32 (n, F); see `explained`."""
+        probability, members, _ = self.explained(features, tier)
+        return probability, members
+
+    def explained(
+        self, features: npt.NDArray[np.float32], tier: Tier
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float32]]:
+        """Also the contribution of each feature (n, F) to the log-odds of that probability.
+
+        In the tier lead_model only the lead is asked; the others' scores are NaN. Raises KeyError for a tier without a score.
+        """
+        calibration = self.calibrations[tier]
+        asked = 1 if tier is Tier.LEAD_MODEL else self.forest.members
+        margins, contributions = walk(self.forest, np.ascontiguousarray(features, np.float32), asked)
+        contributions *= np.float32(calibration.slope / asked)
+        members = np.full((len(features), self.forest.members), np.nan)
+        members[:, :asked] = margins
+        mean = members[:, 0].copy()
+        for member in range(1, asked):  # in this order: a sum over an axis may regroup
+            mean += members[:, member]
+        return _probability(mean / asked, calibration), _probability(members, calibration), contributions
+
+
+def _probability(margins: npt.NDArray[np.float64], calibration: Calibration) -> npt.NDArray[np.float64]:
+    log_odds = np.clip(calibration.slope * margins + calibration.intercept, -700.0, 700.0)
+    probability: npt.NDArray[np.float64] = np.round(1.0 / (1.0 + np.exp(-log_odds)), SCORE_DECIMALS)
+    return probability

@@ -1,0 +1,74 @@
+"""From a feature matrix to verdicts: score, rules, policy, reasons. Pure: no I/O, no clock, no randomness."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.models.bundle import Bundle
+from assay.models.policy import BY_SEVERITY, SEVERITY, WITHOUT_SCORE, by_score, decide
+from assay.models.reasons import Reason, explain
+from assay.models.rules import Failure, Rules
+from assay.schemas.decision import Action, Tier
+from assay.schemas.limits import MAX_REASONS
+from assay.schemas.transaction import Transaction
+from assay.tables.features import PROFILE_FEATURES
+
+_ACTIONS = np.array(BY_SEVERITY, object)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What was concluded for n transactions of one micro-batch, in their order."""
+
+    tier: Tier
+    score: npt.NDArray[np.float64]  # (n,) probability of fraud, 6 decimals; NaN without a model
+    members: npt.NDArray[np.float64]  # (n, 3) the same of each member alone; NaN for those not asked
+    action: list[Action]
+    reasons: list[list[Reason]]  # up to 4 each, heaviest first; rules that decided stand before features
+    rules: list[tuple[str, ...]]  # ids of the rules that fired and decided
+    failures: tuple[Failure, ...] = field(default=())  # rules that failed, and so did not count
+
+
+class Judge:
+    """A bundle and the rules beside it."""
+
+    def __init__(self, bundle: Bundle, rules: Rules) -> None:
+        self.bundle = bundle
+        self.rules = rules
+        self._rule_reasons = [Reason(rule.code, rule.reason, 0.0) for rule in rules.rules]
+
+    def judge(self, transactions: Sequence[Transaction], features: npt.NDArray[np.float32], tier: Tier) -> Verdicts:
+        """Verdicts of n transactions with their features, float32 (n, F), in the tier that could be reached.
+
+        A transaction's verdict does not depend on the others.
+        """
+        if tier is Tier.NO_ENTITIES:
+            features = features.copy()
+            features[:, PROFILE_FEATURES:] = np.nan
+        count = len(transactions)
+        if tier in WITHOUT_SCORE:
+            score, members = np.full(count, np.nan), np.full((count, self.bundle.ensemble.forest.members), np.nan)
+            severity = np.full(count, SEVERITY[WITHOUT_SCORE[tier]], np.int8)
+            reasons: list[list[Reason]] = [[] for _ in range(count)]
+        else:
+            score, members, contributions = self.bundle.ensemble.explained(features, tier)
+            severity = by_score(score, *self.bundle.thresholds[tier])
+            reasons = self.bundle.catalogue.reasons(*explain(contributions, features), features)
+        if tier is Tier.DEFAULT:
+            action = [BY_SEVERITY[value] for value in severity.tolist()]
+            return Verdicts(tier, score, members, action, reasons, [()] * count)
+        fired, failures = self.rules.evaluate(transactions, features, score)
+        severity, decided = decide(severity, fired, self.rules.severities, self.rules.allows, self.rules.blocks)
+        names = self._name(decided, reasons)
+        return Verdicts(tier, score, members, _ACTIONS[severity].tolist(), reasons, names, failures)
+
+    def _name(self, decided: npt.NDArray[np.bool_], reasons: list[list[Reason]]) -> list[tuple[str, ...]]:
+        """The ids of the rules that decided each transaction; their reasons go before the features'."""
+        names: list[tuple[str, ...]] = [()] * len(decided)
+        for row in np.flatnonzero(decided.any(axis=1)).tolist():
+            which = np.flatnonzero(decided[row]).tolist()
+            names[row] = tuple(self.rules.rules[index].id for index in which)
+            reasons[row] = ([self._rule_reasons[index] for index in which] + reasons[row])[:MAX_REASONS]
+        return names
