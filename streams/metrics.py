@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-STAGES = ("decode", "recall", "profiles", "entities", "models", "publish", "remember")
+STAGES = ("decode", "recall", "profiles", "entities", "models", "answer", "publish", "remember")
 STAGE_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
 LATENCY_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 512, 1024)
@@ -72,6 +72,12 @@ class Metrics:
             buckets=STAGE_BUCKETS,
             registry=registry,
         )
+        self.stage_cpu = Counter(
+            "assay_stage_cpu_seconds",
+            "CPU time of the worker's main thread while a stage ran; where a stage waits, that of others is in it.",
+            ("stage",),
+            registry=registry,
+        )
         self.batch_size = Histogram(
             "assay_micro_batch_transactions", "Transactions in a micro-batch.", buckets=SIZE_BUCKETS, registry=registry
         )
@@ -93,3 +99,4 @@ class Metrics:
         self.model_age = Gauge("assay_bundle_created_timestamp_seconds", "When the bundle was made.", registry=registry)
         for stage in STAGES:
             self.stage.labels(stage)
+            self.stage_cpu.labels(stage)

@@ -6,7 +6,7 @@ A bounded queue with a publisher of its own, so that neither delays a decision. 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from assay.schemas.errors import PublishError
 from assay.schemas.source import OutRecord
@@ -32,7 +32,7 @@ class Outbox:
     ) -> None:
         self._make, self._on_result = publisher, on_result
         self._publisher: Publisher | None = None
-        self._queue: asyncio.Queue[Callable[[], Batch]] = asyncio.Queue(max_batches)
+        self._queue: asyncio.Queue[Callable[[], Awaitable[Batch]]] = asyncio.Queue(max_batches)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -50,7 +50,7 @@ class Outbox:
         if self._publisher is not None:
             await self._publisher.close()
 
-    async def put(self, batch: Callable[[], Batch]) -> None:
+    async def put(self, batch: Callable[[], Awaitable[Batch]]) -> None:
         """Queue a batch; waits while the queue is full, so that nothing is lost to a burst."""
         await self._queue.put(batch)
 
@@ -68,7 +68,7 @@ class Outbox:
         while True:
             batch = await self._queue.get()
             try:
-                await self._send(batch())
+                await self._send(await batch())
             except Exception:
                 log.exception("a batch off the answer path could not be made")
             finally:

@@ -98,9 +98,11 @@ class Publisher:
                 placed.append((metadata.offset, metadata.offset + batch.record_count() - 1, metadata.timestamp))
         return Appended(placed[0][0], placed[-1][1], placed[-1][2] if placed[-1][2] is not None else -1)
 
-    async def partitions(self, topic: str) -> set[int] | None:
-        """The partitions of a topic; None where there is no such topic."""
-        return await self._running.partitions_for(topic)
+    async def topics(self) -> dict[str, int]:
+        """{topic: number of partitions} of all that this client may see."""
+        async with self._bounded("metadata"):
+            cluster = await self._running.client.fetch_all_metadata()
+        return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in cluster.topics()}
 
     @property
     def _running(self) -> AIOKafkaProducer:

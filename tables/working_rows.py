@@ -1,7 +1,7 @@
 """Profile rows while they are worked on: gathered for a micro-batch, folded in an overlay, made durable later.
 
 Micro-batches overlap, so the newest row of a user may not be durable yet. Each micro-batch has its own copy, so that a row never
-carries folds of a later one into the changelog. Rows used lately are kept too: a look-up on disk costs 10-20 us.
+carries folds of a later one into the log. Rows used lately are kept too: a look-up on disk costs 10-20 us.
 """
 
 from collections import OrderedDict
@@ -33,12 +33,12 @@ class Gathered:
     Attributes:
         users: one for each row.
         rows: ROW (len(users),).
-        slots: int32 (n,): the row of each event.
+        slots: int64 (n,): the row of each event.
     """
 
     users: list[UserKey]
     rows: Rows
-    slots: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class WorkingRows:
     def gather(self, users: Sequence[UserKey]) -> Gathered:
         """The rows for the users of n events, in order; users may repeat."""
         index: dict[UserKey, int] = {}
-        slots = np.fromiter((index.setdefault(user, len(index)) for user in users), np.int32, len(users))
+        slots = np.fromiter((index.setdefault(user, len(index)) for user in users), np.int64, len(users))
         distinct = list(index)
         found: list[bytes | None] = []
         missing: dict[int, list[int]] = {}

@@ -1,0 +1,125 @@
+"""Steps 2, 4 and 7 for one micro-batch: recall what has a verdict, fold what has none, make the folded rows durable."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.schemas.decode import Request
+from assay.schemas.source import SOURCE_HEADER, OutRecord, Source
+from assay.streams.publisher import Publisher
+from assay.tables.encode import encode_events
+from assay.tables.events import Events
+from assay.tables.features import FEATURE_COUNT
+from assay.tables.fold import fold
+from assay.tables.rates import Rates
+from assay.tables.recall import NEW, recall
+from assay.tables.store import RowStore
+from assay.tables.working_rows import Folded, Gathered, UserKey, WorkingRows
+
+
+class Earlier(NamedTuple):
+    """Where the transaction lay that a repeated one repeats: its source offset and append time (epoch, ms)."""
+
+    offset: int
+    appended_ms: int
+
+
+@dataclass(slots=True)
+class Recalled:
+    """The requests of one micro-batch, and which of them have a verdict already.
+
+    Attributes:
+        events: EVENT (n,), one for each request.
+        repeats: int64 (n,), see `tables.recall`.
+        fresh: bool (n,): those to be folded and judged.
+        earlier: by position, for the others: the transaction that they repeat.
+        folded: the new rows, once `fold` has run.
+    """
+
+    requests: Sequence[Request]
+    events: Events
+    gathered: Gathered
+    repeats: npt.NDArray[np.int64]
+    fresh: npt.NDArray[np.bool_]
+    earlier: dict[int, Earlier]
+    folded: Folded = field(default_factory=dict)
+
+    @property
+    def fresh_requests(self) -> list[Request]:
+        return [request for request, fresh in zip(self.requests, self.fresh.tolist(), strict=True) if fresh]
+
+
+class Profiles:
+    """The profiles of this worker's users, from recall to durable row.
+
+    Args:
+        rates: for amounts in the base currency.
+        changelog: name of the topic that rows are published to before they are written to disk.
+    """
+
+    def __init__(self, store: RowStore, publisher: Publisher, rates: Rates, changelog: str) -> None:
+        self._store, self._publisher, self._rates, self._changelog = store, publisher, rates, changelog
+        self._rows = WorkingRows(store)
+
+    def recall(self, requests: Sequence[Request]) -> Recalled:
+        """Gather the users' newest rows, and tell transactions that are new from those that have a verdict."""
+        events = encode_events(
+            [request.transaction for request in requests],
+            [request.source.offset for request in requests],
+            [request.appended_ms for request in requests],
+            self._rates,
+        )
+        gathered = self._rows.gather(
+            [UserKey(request.source.partition, request.transaction.user_id.encode()) for request in requests]
+        )
+        repeats = np.empty(len(requests), np.int64)
+        recall(gathered.rows, gathered.slots, events, repeats)
+        fresh = repeats == NEW
+        earlier = {} if fresh.all() else self._earlier(requests, gathered, repeats)
+        return Recalled(requests, events, gathered, repeats, fresh, earlier)
+
+    def fold(self, recalled: Recalled) -> npt.NDArray[np.float32]:
+        """Fold the new transactions into the rows. Returns their features, (number of them, FEATURE_COUNT) float32."""
+        features = np.full((len(recalled.events), FEATURE_COUNT), np.nan, np.float32)
+        fold(recalled.gathered.rows, recalled.gathered.slots, recalled.events, recalled.repeats, features)
+        recalled.folded = self._rows.folded(recalled.gathered, recalled.fresh)
+        return features if recalled.fresh.all() else np.ascontiguousarray(features[recalled.fresh])
+
+    async def remember(self, recalled: Recalled) -> None:
+        """Rows to the changelog, acknowledged, and only then to disk (invariant I3). Raises PublishError."""
+        last = {
+            (request.source.partition, request.transaction.user_id.encode()): request.source
+            for request in recalled.fresh_requests
+        }
+        await asyncio.gather(
+            *(
+                self._remember(partition, [(user, row, last[partition, user]) for user, row in rows.items()])
+                for partition, rows in recalled.folded.items()
+            )
+        )
+        self._rows.durable(recalled.folded)
+
+    async def _remember(self, partition: int, rows: Sequence[tuple[bytes, bytes, Source]]) -> None:
+        records: list[OutRecord] = [(user, row, [(SOURCE_HEADER, source.header())]) for user, row, source in rows]
+        appended = await self._publisher.publish(self._changelog, partition, records)
+        self._store.write(partition, {user: row for user, row, _ in rows}, appended.last)
+
+    def forget(self) -> None:
+        """Partitions changed hands: only what is durable counts."""
+        self._rows.clear()
+
+    @staticmethod
+    def _earlier(requests: Sequence[Request], gathered: Gathered, repeats: npt.NDArray[np.int64]) -> dict[int, Earlier]:
+        earlier = {}
+        for i in np.flatnonzero(repeats != NEW).tolist():
+            row, place = gathered.rows[gathered.slots[i]], int(repeats[i])
+            if 0 <= place < len(row["decision_offset"]):
+                earlier[i] = Earlier(int(row["decision_offset"][place]), int(row["decision_appended_ms"][place]))
+            else:  # of this batch, or folded before with its decision gone from the ring: it is its own source
+                source = requests[-(place + 2)] if place < NEW else requests[i]
+                earlier[i] = Earlier(source.source.offset, source.appended_ms)
+        return earlier

@@ -1,0 +1,72 @@
+"""Health by progress: a worker is alive while each of its partitions moves, or has nothing to do."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+STALLED_AFTER_S = 30.0
+
+
+@dataclass(slots=True)
+class _Seen:
+    next_offset: int
+    since: float
+
+
+class Progress:
+    """Judges by the next offset of each assigned partition. The process being up says nothing: consumers stop silently.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seen: dict[int, _Seen] = {}
+        self._recovery = _Seen(-1, clock())
+        self.scoring = False  # taken over, and not given up
+        self.why = "starting"
+
+    def taken_over(self, starts: Mapping[int, int]) -> None:
+        """Recovery is done: these partitions go on at these source offsets."""
+        now = self._clock()
+        self._seen = {partition: _Seen(offset, now) for partition, offset in starts.items()}
+        self.scoring, self.why = True, ""
+
+    def given_up(self, why: str) -> None:
+        self.scoring, self.why = False, why
+        self._recovery = _Seen(-1, self._clock())
+
+    def advanced(self, partition: int, next_offset: int) -> None:
+        if (seen := self._seen.get(partition)) is not None and next_offset > seen.next_offset:
+            seen.next_offset, seen.since = next_offset, self._clock()
+
+    def reached(self, partition: int, end: int) -> bool:
+        """Whether everything before `end` has its verdict."""
+        return (seen := self._seen.get(partition)) is not None and seen.next_offset >= end
+
+    def idle(self, partition: int) -> None:
+        """Everything that was appended has its verdict."""
+        if (seen := self._seen.get(partition)) is not None:
+            seen.since = self._clock()
+
+    def recovering(self, remaining: int) -> None:
+        """Changelog records still to be read; fewer than before is progress."""
+        if remaining != self._recovery.next_offset:
+            self._recovery = _Seen(remaining, self._clock())
+
+    def ready(self) -> str:
+        """Why it does not score yet; empty if it does."""
+        return "" if self.scoring else f"not scoring: {self.why}"
+
+    def live(self) -> str:
+        """What has stalled; empty if nothing has."""
+        now = self._clock()
+        if not self.scoring:
+            stuck = now - self._recovery.since
+            return f"{self.why} without progress for {stuck:.0f} s" if stuck > STALLED_AFTER_S else ""
+        stalled = [
+            f"partition {partition} waits at offset {seen.next_offset} for {now - seen.since:.0f} s"
+            for partition, seen in self._seen.items()
+            if now - seen.since > STALLED_AFTER_S
+        ]
+        return "; ".join(stalled)

@@ -1,0 +1,212 @@
+"""The worker: makes the parts, wires them, and starts Faust around them."""
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import faust
+from faust.types import TP
+
+from assay.agents.answers import Answers
+from assay.agents.flow import Acknowledgements, Flow
+from assay.agents.learn import Learner
+from assay.agents.profiles import Profiles
+from assay.agents.progress import Progress
+from assay.agents.recent import RecentDecisions
+from assay.agents.score import Scorer
+from assay.agents.steer import InForce
+from assay.agents.take_over import TakeOver
+from assay.schemas import limits
+from assay.schemas.errors import AssayError
+from assay.schemas.headers import ReplyTopics
+from assay.streams.app import build_app, raw_topic
+from assay.streams.decision_reader import DecisionReader
+from assay.streams.ending import end_process
+from assay.streams.http import HttpPort
+from assay.streams.kafka import client_options
+from assay.streams.metrics import Metrics
+from assay.streams.micro_batches import MicroBatch
+from assay.streams.outbox import Outbox
+from assay.streams.publisher import Publisher
+from assay.streams.replies import Replies
+from assay.streams.settings import Settings
+from assay.streams.source_log import SourceLog
+from assay.tables.entities import Entities
+from assay.tables.profile_table import ProfileTable
+
+SWITCH_INTERVAL_S = 0.001  # calls that release the GIL win it back from the consumer thread: 5 ms of waiting each by default
+GC_THRESHOLD = 100_000  # what lives long is frozen at start; what a micro-batch makes dies by its reference counts
+LOOKUP_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 2.0
+WATCH_INTERVAL_S = 1.0
+
+log = logging.getLogger("assay.worker")
+
+
+class Worker:
+    """One member of the consumer group. Call `run`."""
+
+    def __init__(self, settings: Settings, in_force: InForce, partitions: int) -> None:
+        self.settings, self.in_force, self.partitions = settings, in_force, partitions
+        self.name = settings.worker_name or f"{socket.gethostname()}-{os.getpid()}"
+        self.metrics = metrics = Metrics()
+        self.progress = Progress(time.monotonic)
+        self.acknowledgements = Acknowledgements()
+        self.recent = RecentDecisions()
+        options = client_options(settings)
+        publisher = partial(Publisher, options, deadline=settings.publish_timeout_s)
+        self.log_publisher, self.changelog_publisher = publisher(), publisher()  # a changelog batch must not delay decisions
+        self.replies = Replies(publisher, ReplyTopics(settings.reply_topics), metrics)
+        self.evidence = Outbox(publisher, limits.MAX_WAITING_EVIDENCE_BATCHES, self._evidence_sent)
+        self.reader = DecisionReader(options, settings.decisions, LOOKUP_TIMEOUT_S)
+        self.entities = Entities(
+            settings.redis_url.get_secret_value(),
+            prefix=f"{settings.topic_prefix}assay",
+            shards=settings.redis_shards,
+            deadline=settings.redis_timeout_s,
+        )
+        self.app = build_app(settings, ProfileTable)
+        self.table: ProfileTable = self.app.Table("profiles", key_type=bytes, value_type=bytes, partitions=partitions)
+        self.profiles = Profiles(self.table.rows, self.changelog_publisher, in_force.rates, self.table.changelog_topic_name)
+        self.answers = Answers(self)
+        scorer = Scorer(self.profiles, self.entities, in_force, self.answers, self.acknowledge, metrics)
+        self.flow = Flow(scorer.score, self.app.waiting, settings, metrics)
+        self.http = HttpPort(
+            settings.http_host, settings.http_port, metrics.registry,
+            live=self.progress.live, ready=self.progress.ready, refresh=self.refresh,
+        )  # fmt: skip
+        self._wire()
+
+    @property
+    def generation(self) -> int:
+        """The consumer group's generation that this worker belongs to."""
+        return int(self.app.consumer_generation_id)
+
+    def run(self) -> None:
+        """Until SIGTERM or Ctrl-C, then drain and commit. Does not return."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        FaustWorker(self).execute_from_commandline()
+
+    async def start(self) -> None:
+        """Everything that Faust does not start. Raises ServiceError or PublishError."""
+        port = await self.http.start()
+        await asyncio.gather(
+            self.log_publisher.start(), self.changelog_publisher.start(), self.replies.start(), self.evidence.start(),
+            self.entities.start(),
+        )  # fmt: skip
+        self._watching = asyncio.ensure_future(self._watch())
+        log.info("worker %s: metrics and health on port %d", self.name, port)
+
+    async def close(self) -> None:
+        """After the last commit."""
+        self._watching.cancel()
+        await asyncio.gather(self.replies.close(CLOSE_TIMEOUT_S), self.evidence.close(CLOSE_TIMEOUT_S))
+        await asyncio.gather(
+            self.log_publisher.close(), self.changelog_publisher.close(), self.entities.close(), self.reader.close(),
+            self.http.close(),
+        )  # fmt: skip
+
+    def acknowledge(self, batch: MicroBatch) -> None:
+        """Step 8: every record of the micro-batch has its verdict."""
+        for partition, records in batch.parts.items():
+            self._commit(partition, self.acknowledgements.reached(partition, records[-1].offset + 1))
+
+    def answered(self, partition: int, offset: int) -> None:
+        """A record whose verdict took longer than its micro-batch has it now."""
+        self._commit(partition, self.acknowledgements.close(partition, offset))
+
+    def refresh(self) -> None:
+        """Bring the gauges up to date."""
+        self.metrics.waiting.set(self.app.waiting.count)
+        self.metrics.entity_observations_dropped.set(self.entities.dropped)
+        self.metrics.assigned.set(len(self._assigned()))
+
+    def _commit(self, partition: int, next_offset: int) -> None:
+        self.app.consumer.finished[TP(self.settings.transactions, partition)] = next_offset
+        self.progress.advanced(partition, next_offset)
+
+    def _wire(self) -> None:
+        """Hang the parts into Faust: two agents, the take-over, the drain, the watch over progress, the end."""
+        self.table.on_failure = end_process
+        self.table.take_over = TakeOver(SourceLog(self.app, self.settings.transactions), self._assigned, self._begin)
+        self.app.agent(raw_topic(self.app, self.settings.transactions), name="score")(self._score)
+        self.app.agent(raw_topic(self.app, self.settings.outcomes), name="learn")(self._learn)
+        self.app.on_before_shutdown.connect(self._closing)
+
+    async def _score(self, stream: Any) -> None:
+        await self.flow.run(stream, lambda: self.generation)
+
+    async def _learn(self, stream: Any) -> None:
+        await Learner(self.metrics).run(stream, self.app.consumer)
+
+    async def _begin(self, starts: Mapping[int, int]) -> None:
+        self.profiles.forget()
+        self.recent.clear()
+        self.acknowledgements.clear()
+        self.flow.continuity.begin(dict(starts))
+        self.progress.taken_over(starts)
+        self.app.waiting.open()
+
+    async def _drain(self) -> None:
+        self.progress.given_up("partitions were given up")
+        await self.flow.drain()
+
+    async def _watch(self) -> None:
+        """Keep lag and progress known, every second."""
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            if self.progress.scoring:
+                self._watch_partitions()
+            else:
+                remaining = self.app.tables.recovery.active_remaining_total()
+                self.metrics.recovery_remaining.set(remaining)
+                self.progress.recovering(remaining)
+
+    def _watch_partitions(self) -> None:
+        self.metrics.recovery_remaining.set(0)
+        for partition in self._assigned():
+            tp = TP(self.settings.transactions, partition)
+            end, finished = self.app.consumer.highwater(tp), self.app.consumer.finished.get(tp)
+            if end is None:
+                continue
+            if finished is not None:
+                self.metrics.lag.labels(partition).set(max(0, end - finished))
+            if self.progress.reached(partition, end):
+                self.progress.idle(partition)
+
+    async def _closing(self, app: Any, **_: Any) -> None:
+        await self.close()
+
+    def _assigned(self) -> set[int]:
+        return {tp.partition for tp in self.app.assignor.assigned_actives() if tp.topic == self.settings.transactions}
+
+    def _evidence_sent(self, result: str, count: int) -> None:
+        if result != "sent":
+            self.metrics.evidence_dropped.inc(count)
+
+
+class FaustWorker(faust.Worker):
+    """Faust's own worker: signals, event loop and shutdown; our parts are started before the app and our logs are kept."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker.app, override_logging=False, redirect_stdouts=False, quiet=True)
+        self._worker = worker
+
+    async def on_first_start(self) -> None:
+        try:
+            await self._worker.start()
+        except AssayError as error:
+            end_process("the worker could not start", error)
+        await super().on_first_start()
+        self.app.consumer.drain = self._worker._drain
+        self.app.consumer.drain_timeout_s = self._worker.settings.drain_timeout_s
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD, 10, 10)

@@ -1,0 +1,67 @@
+"""The Faust app: membership, assignment, table recovery, standbys and shutdown are Faust's; records and commits go our way."""
+
+from typing import Any
+
+import faust
+from yarl import URL
+
+from assay.streams.kafka import ssl_context
+from assay.streams.micro_batches import WaitingRecords
+from assay.streams.settings import Settings
+from assay.streams.transport import FlowControl, Transport
+
+RECOVERY_FETCHES = 6  # changelog fetches applied in one write; 1 keeps reading actives, 1,000 (the default) is 1 GB
+STANDBY_FETCHES = 1
+
+
+def build_app(settings: Settings, table: type[faust.Table]) -> faust.App:
+    """A Faust app on the record-batch transport, not yet started.
+
+    Args:
+        table: the class of its tables.
+    """
+    brokers = [URL(f"kafka://{server.strip()}") for server in settings.bootstrap_servers.split(",") if server.strip()]
+    app = faust.App(
+        settings.group_id,
+        broker=brokers,
+        broker_credentials=_credentials(settings),
+        store="rocksdb://",  # names a URL scheme only: the table brings its own store
+        datadir=settings.data_dir,
+        Table=table,
+        key_serializer="raw",
+        value_serializer="raw",
+        topic_partitions=settings.partitions,
+        topic_replication_factor=settings.replication_factor,
+        topic_disable_leader=True,
+        web_enabled=False,  # the worker's own port serves metrics and health, and no table data
+        consumer_auto_offset_reset="earliest",
+        broker_session_timeout=settings.session_timeout_s,
+        broker_heartbeat_interval=settings.session_timeout_s / 3,
+        broker_commit_interval=settings.commit_interval_s,
+        table_standby_replicas=settings.standby_replicas,
+        stream_wait_empty=True,
+        stream_recovery_delay=0.0,
+    )
+    app.flow_control = FlowControl()
+    app.transport = Transport(brokers, app)
+    app.waiting = WaitingRecords()
+    app.batched_topics = {settings.transactions}
+    return app
+
+
+def raw_topic(app: faust.App, name: str) -> Any:
+    """A topic whose keys and values stay bytes (or lists of records): a JSON default would refuse a list."""
+    return app.topic(name, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
+
+
+def _credentials(settings: Settings) -> Any:
+    protocol = settings.security_protocol
+    context = ssl_context(settings) if protocol.endswith("SSL") else None
+    if protocol.startswith("SASL") and settings.sasl_username and settings.sasl_password:
+        return faust.SASLCredentials(
+            username=settings.sasl_username,
+            password=settings.sasl_password.get_secret_value(),
+            ssl_context=context,  # None is SASL_PLAINTEXT: only where the settings name it
+            mechanism=settings.sasl_mechanism,
+        )
+    return faust.SSLCredentials(context) if context is not None else None

@@ -1,0 +1,86 @@
+"""Finding decisions in the decisions topic: by the source record that made them, when memory no longer holds them."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.structs import ConsumerRecord
+
+from assay.schemas.source import FENCE_HEADER, SOURCE_HEADER, Source
+
+FETCH_MAX_WAIT_MS = 10
+POLL_MS = 100
+CLOCK_MARGIN_MS = 5_000  # append times of two leaders may differ
+
+
+def source_of(record: ConsumerRecord) -> Source | None:
+    """The source record that made this one; None for a fence and for records of others. The last header wins."""
+    for name, value in reversed(record.headers):
+        if name == FENCE_HEADER:
+            return None
+        if name == SOURCE_HEADER:
+            try:
+                return Source.parse(value)
+            except ValueError:
+                return None
+    return None
+
+
+class DecisionReader:
+    """Reads the decisions topic without a group, one look-up at a time.
+
+    Args:
+        options: aiokafka's client options.
+        topic: the decisions topic, partitioned like its source.
+        deadline: seconds for one look-up.
+    """
+
+    def __init__(self, options: Mapping[str, Any], topic: str, deadline: float) -> None:
+        self._options, self._topic, self._deadline = dict(options), topic, deadline
+        self._consumer: AIOKafkaConsumer | None = None
+        self._turn = asyncio.Lock()
+
+    async def find(self, partition: int, source_offset: int, since_ms: int) -> ConsumerRecord | None:
+        """The first decision made from this source offset, appended at or after `since_ms`; None if it is not there.
+
+        Raises TimeoutError when the deadline passes: then nothing is known.
+        """
+        found = await self.read(partition, source_offset, source_offset + 1, since_ms)
+        return found.get(source_offset)
+
+    async def read(self, partition: int, first: int, last: int, since_ms: int) -> dict[int, ConsumerRecord]:
+        """{source offset: its first decision} for the source offsets in [first, last), appended since.
+
+        Reads to the end of the partition unless all of them were seen: repeats and late appends of older sources lie among
+        what is wanted. Raises TimeoutError.
+        """
+        found: dict[int, ConsumerRecord] = {}
+        where = TopicPartition(self._topic, partition)
+        async with self._turn, asyncio.timeout(self._deadline):
+            consumer = await self._started()
+            consumer.assign([where])
+            begins = (await consumer.offsets_for_times({where: max(0, since_ms - CLOCK_MARGIN_MS)}))[where]
+            end = (await consumer.end_offsets([where]))[where]
+            if begins is None or begins.offset >= end:
+                return found
+            consumer.seek(where, begins.offset)
+            while await consumer.position(where) < end and len(found) < last - first:
+                for record in (await consumer.getmany(where, timeout_ms=POLL_MS)).get(where, ()):
+                    source = source_of(record)
+                    if source is not None and source.partition == partition and first <= source.offset < last:
+                        found.setdefault(source.offset, record)
+        return found
+
+    async def close(self) -> None:
+        if self._consumer is not None:
+            await self._consumer.stop()
+
+    async def _started(self) -> AIOKafkaConsumer:
+        if self._consumer is None:
+            consumer = AIOKafkaConsumer(
+                group_id=None, enable_auto_commit=False, fetch_max_wait_ms=FETCH_MAX_WAIT_MS, **self._options
+            )
+            await consumer.start()
+            self._consumer = consumer
+        return self._consumer
