@@ -64,17 +64,25 @@ def find_java() -> str:
     return java
 
 
+def find_jars() -> tuple[Path, str]:
+    """The folder for Kafka's jars, and the Maven that is to fill it, '' if it is full. Raises ServiceError without one."""
+    jars = cache_dir() / f"kafka-{KAFKA_VERSION}"
+    if jars.is_dir():
+        return jars, ""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ServiceError("Kafka has not been fetched yet, and there is no Maven for it", expected="mvn on PATH", mend=_MEND)
+    return jars, maven
+
+
 def fetch_jars(tell: Tell = silent) -> Path:
     """The folder with Kafka's jars; downloads them through Maven when they are not there yet. Raises ServiceError.
 
     Two at once don't clash: one waits for the other, and the folder appears whole or not at all.
     """
-    jars = cache_dir() / f"kafka-{KAFKA_VERSION}"
-    if jars.is_dir():
+    jars, maven = find_jars()
+    if not maven:
         return jars
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ServiceError("Kafka has not been fetched yet, and there is no Maven for it", expected="mvn on PATH", mend=_MEND)
     try:
         jars.parent.mkdir(parents=True, exist_ok=True)
         with jars.with_name(f"{jars.name}.lock").open("w") as lock:

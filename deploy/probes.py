@@ -4,11 +4,7 @@ import socket
 import ssl
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
-
-if TYPE_CHECKING:
-    from assay.streams.settings import Settings
 
 _API_VERSIONS = 18
 
@@ -27,13 +23,6 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit():
         raise ValueError(f"{address!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
-
-
-def tls(settings: "Settings") -> ssl.SSLContext | None:
-    """How the settings want Kafka's certificate checked; None without TLS. Raises OSError for a CA file that is none."""
-    if not settings.security_protocol.endswith("SSL"):
-        return None
-    return ssl.create_default_context(cafile=str(settings.ssl_ca_file) if settings.ssl_ca_file else None)
 
 
 def without_password(url: str) -> str:

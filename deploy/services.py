@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from assay.deploy.ports import free_port
 from assay.deploy.steps import Tell, silent
 from assay.deploy.supervisor import STOP_TIMEOUT_S, Plan, State
 from assay.schemas.errors import ServiceError
+from assay.streams.kafka import ssl_context
 from assay.streams.settings import Settings
 
 DEFAULT_FOLDER = Path(".assay/services")
@@ -122,7 +124,7 @@ def status(folder: Path = DEFAULT_FOLDER) -> tuple[Running, dict[str, bool]]:
     answers = {"kafka": False, "redis": False}
     if running.bootstrap_servers:
         with suppress(OSError, ValueError):
-            probes.ask_kafka(running.bootstrap_servers, tls=probes.tls(Settings.load()))
+            probes.ask_kafka(running.bootstrap_servers, tls=_tls())
             answers["kafka"] = True
     if running.redis_url:
         with suppress(OSError, ValueError, RedisError):
@@ -189,11 +191,15 @@ def _environment(*, kafka: bool, redis: bool) -> Running:
     """What the settings name, checked. Raises ServiceError when it doesn't answer."""
     named = _named(kafka=kafka, redis=redis)
     if address := named.bootstrap_servers:
-        tls = probes.tls(Settings.load())
-        _check("Kafka", "ASSAY_BOOTSTRAP_SERVERS", address, lambda: probes.ask_kafka(address, tls=tls))
+        _check("Kafka", "ASSAY_BOOTSTRAP_SERVERS", address, lambda: probes.ask_kafka(address, tls=_tls()))
     if url := named.redis_url:
         _check("Redis", "ASSAY_REDIS_URL", probes.without_password(url), lambda: probes.ask_redis(url))
     return named
+
+
+def _tls() -> ssl.SSLContext | None:
+    settings = Settings.load()
+    return ssl_context(settings) if settings.security_protocol.endswith("SSL") else None
 
 
 def _check(name: str, setting: str, address: str, ask: Any) -> None:

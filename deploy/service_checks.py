@@ -1,0 +1,170 @@
+"""The doctor's checks of Kafka and Redis. None waits for more than a few seconds."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+from aiokafka.partitioner import murmur2
+
+from assay.deploy.check import Check, fail, failure, ok, warn
+from assay.deploy.probes import KafkaFacts, ask_kafka, ask_redis, without_password
+from assay.streams.kafka import client_options, ssl_context
+from assay.streams.settings import Settings
+from assay.streams.topics import TopicSpec, configs_of, topic_specs
+
+TIMEOUT_S = 3.0
+_SAMPLE_PER_PARTITION = 200
+# Protocol API keys that the worker can't do without: https://kafka.apache.org/protocol#protocol_api_keys
+_NEEDED_APIS = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 11: "JoinGroup", 22: "InitProducerId", 32: "DescribeConfigs"}
+_START_KAFKA = "start one (`assay services up` does, for development), or set ASSAY_BOOTSTRAP_SERVERS"
+_START_REDIS = "start one (`assay services up` does, for development), or set ASSAY_REDIS_URL"
+
+
+async def service_checks(settings: Settings) -> list[Check]:
+    """Kafka, its topics, where keys lie, and Redis."""
+    kafka, redis = await asyncio.gather(_kafka(settings), asyncio.to_thread(redis_check, settings))
+    return [*kafka, redis]
+
+
+async def _kafka(settings: Settings) -> list[Check]:
+    tls = ssl_context(settings) if settings.security_protocol.endswith("SSL") else None
+    try:
+        facts = await asyncio.to_thread(ask_kafka, settings.bootstrap_servers, TIMEOUT_S, tls)
+    except (OSError, ValueError) as error:
+        found = f"none answers at {settings.bootstrap_servers}: {error}"
+        unknown = [warn(name, "not checked, since Kafka does not answer", "see kafka") for name in ("topics", "key placement")]
+        return [fail("kafka", found, _START_KAFKA), *unknown]
+    return [judge_broker(settings.bootstrap_servers, facts), *await _topics_and_keys(settings)]
+
+
+def judge_broker(address: str, facts: KafkaFacts) -> Check:
+    """Whether a broker that says this of itself will do."""
+    missing = [name for key, name in _NEEDED_APIS.items() if key not in facts.apis]
+    if missing:
+        return fail("kafka", f"{address} lacks {', '.join(missing)}", "use Kafka 4.0 or newer")
+    features = ", ".join(f"{name} {level}" for name, level in sorted(facts.features.items()) if name != "share.version")
+    if "metadata.version" not in facts.features:
+        return warn("kafka", f"{address}, without KRaft's features", "use Kafka 4.0 or newer: nothing older is tested")
+    return ok("kafka", f"{address}: {features}")
+
+
+async def _topics_and_keys(settings: Settings) -> list[Check]:
+    admin = AIOKafkaAdminClient(**client_options(settings), request_timeout_ms=int(TIMEOUT_S * 1000))
+    try:
+        await asyncio.wait_for(admin.start(), TIMEOUT_S)
+        described = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
+        configs = {spec.name: await configs_of(admin, spec.name) for spec in topic_specs(settings) if spec.name in described}
+    except (KafkaError, OSError, TimeoutError) as error:
+        mend = "check ASSAY_SECURITY_PROTOCOL, ASSAY_SASL_* and what this user may do"
+        return [fail("topics", f"can't be described: {error!r}", mend)]
+    finally:
+        await admin.close()
+    topics = judge_topics(topic_specs(settings), settings, described, configs)
+    if not described.get(settings.transactions):
+        return [topics, warn("key placement", "not checked: there is no transactions topic", "see topics")]
+    try:
+        return [topics, await asyncio.wait_for(key_placement(settings), 2 * TIMEOUT_S)]
+    except (KafkaError, OSError, TimeoutError) as error:
+        return [topics, failure("key placement", error)]
+
+
+def judge_topics(
+    specs: Sequence[TopicSpec], settings: Settings, described: dict[str, Any], configs: dict[str, dict[str, str]]
+) -> Check:
+    """Partitions, append time, clean-up and replicas of the topics that are there."""
+    absent = [spec.name for spec in specs if spec.name not in described]
+    if len(absent) == len(specs):
+        return warn("topics", "none is there yet", "the first `assay worker` makes them")
+    partitions = len(described.get(settings.transactions, [])) or settings.partitions
+    like_source = {settings.decisions, settings.dead_letters, settings.evidence}
+    wrong, thin = [], set()
+    for spec in specs:
+        if spec.name not in described:
+            continue
+        found = described[spec.name]
+        if spec.name in like_source and len(found) != partitions:
+            wrong.append(f"{spec.name} has {len(found)} partitions, {settings.transactions} {partitions}")
+        for config in spec.checked:
+            if configs[spec.name].get(config) != spec.configs[config]:
+                wrong.append(f"{spec.name} has {config}={configs[spec.name].get(config)}, not {spec.configs[config]}")
+        if any(len(partition["replicas"]) < settings.replication_factor for partition in found):
+            thin.add(spec.name)
+        if any(partition["leader"] < 0 for partition in found):
+            wrong.append(f"{spec.name} has partitions without a leader")
+    if wrong:
+        mend = "mend them with kafka-configs.sh and kafka-topics.sh, or start anew under another ASSAY_TOPIC_PREFIX"
+        return fail("topics", "; ".join(wrong), mend)
+    if thin:
+        return warn("topics", f"fewer replicas than ASSAY_REPLICATION_FACTOR: {', '.join(sorted(thin))}", "add replicas")
+    if absent:
+        return warn("topics", f"missing: {', '.join(absent)}", "the next `assay worker` makes them")
+    return ok("topics", f"{len(specs)} as they should be, {partitions} partitions")
+
+
+async def key_placement(settings: Settings) -> Check:
+    """Whether the latest transactions lie where their keys belong: murmur2(key) mod partitions."""
+    consumer = AIOKafkaConsumer(**client_options(settings), enable_auto_commit=False)
+    looked = astray = keyless = 0
+    try:
+        await asyncio.wait_for(consumer.start(), TIMEOUT_S)
+        found = await consumer._client.fetch_all_metadata()
+        numbers = sorted(found.partitions_for_topic(settings.transactions) or ())
+        partitions = [TopicPartition(settings.transactions, number) for number in numbers]
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        starts = await consumer.beginning_offsets(partitions)
+        left = set()
+        for partition in partitions:
+            start = max(starts[partition], ends[partition] - _SAMPLE_PER_PARTITION)
+            consumer.seek(partition, start)
+            if start < ends[partition]:
+                left.add(partition)
+        while left:
+            for partition, records in (await consumer.getmany(*left, timeout_ms=500)).items():
+                for record in records:
+                    looked += 1
+                    keyless += record.key is None
+                    astray += record.key is not None and partition_of(record.key, len(partitions)) != partition.partition
+            for partition in tuple(left):
+                if await consumer.position(partition) >= ends[partition]:
+                    left.remove(partition)
+    finally:
+        await consumer.stop()
+    return judge_keys(looked, astray, keyless)
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Where the Java clients' default partitioner puts a key."""
+    return int((murmur2(key) & 0x7FFFFFFF) % partitions)
+
+
+def judge_keys(looked: int, astray: int, keyless: int) -> Check:
+    if astray or keyless:
+        return warn(
+            "key placement",
+            f"of {looked} recent transactions {astray} lie on another partition than their key's, {keyless} have no key",
+            "producers: key = user_id, partitioner murmur2 (librdkafka: partitioner=murmur2_random)",
+        )
+    return ok("key placement", f"{looked} recent transactions lie where their keys belong" if looked else "no transactions")
+
+
+def redis_check(settings: Settings) -> Check:
+    """Whether Redis answers and knows Functions."""
+    from redis import RedisError
+
+    url = settings.redis_url.get_secret_value()
+    try:
+        facts = ask_redis(url, TIMEOUT_S)
+    except (OSError, ValueError, RedisError) as error:
+        return fail("redis", f"none answers at {without_password(url)}: {error}", _START_REDIS)
+    found = f"{without_password(url)}: {facts.version}"
+    if not facts.functions:
+        return fail("redis", f"{found}, which knows no Functions", "use Redis 7.0 or Valkey 7.2 or newer")
+    if facts.eviction not in ("noeviction", ""):
+        return warn(
+            "redis", f"{found}, maxmemory-policy {facts.eviction}", "set noeviction: else windows vanish without a word"
+        )
+    return ok("redis", f"{found}, with Functions")
