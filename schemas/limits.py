@@ -32,6 +32,11 @@ MAX_CACHED_DIGESTS = 65_536  # of identifiers, and as many of addresses
 MAX_CACHED_ZONE_OFFSETS = 16_384  # one for each time zone and quarter of an hour
 MAX_LOOKUPS_IN_FLIGHT = 64  # repeats whose decision is read back from the topic
 
+# Entities
+MAX_WAITING_OBSERVATIONS = 50_000  # transactions whose observations Redis has not taken yet; the oldest are dropped
+MAX_CAUGHT_UP_AT_ONCE = 512  # of them, sent ahead of a micro-batch that waits for its answer
+FAILURES_TO_REST = 5  # calls to Redis in a row; then it is left alone for a while
+
 # Off the answer path
 MAX_WAITING_EVIDENCE_BATCHES = 64
 MAX_WAITING_REPLY_BATCHES = 64
