@@ -1,0 +1,59 @@
+# All it takes: Python 3.11 or newer, make, and for the services Java 17 and Maven (or Docker, or addresses of your own).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PORTIONS := schemas tables models streams agents deploy
+ARGS ?=
+# pip's progress is for somebody who watches; a log needs none of it.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check $(shell [ -t 2 ] || echo --quiet)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint lock demo bench wheel clean
+
+help: ## show what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with the locked dependencies and this checkout
+
+# Anew when what it was made from changes, else nothing.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "error: $(PYTHON) is older than 3.11. Mend: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@echo "setting up $(VENV): about 250 MB of packages are downloaded, once" >&2
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --editable .
+	@touch $@
+
+test: setup ## run all tests, on a real Kafka and Redis (ARGS: for pytest)
+	@$(BIN)/assay services fetch
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@# mypy does not know setuptools' package-dir: it is shown the packages where they will be installed.
+	@mkdir -p build/types/assay
+	@for portion in $(PORTIONS); do ln -sfn ../../../$$portion build/types/assay/$$portion; done
+	cd build/types && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p assay
+	$(BIN)/lint-imports
+
+lock: ## lock the dependencies anew (needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --output-file requirements.lock
+
+demo: setup ## everything at once: services, training, two workers, live payments, a summary
+	@$(BIN)/assay demo $(ARGS)
+
+bench: setup ## measure: drain, latency, CPU per stage
+	@$(BIN)/assay services fetch
+	@$(BIN)/python perf/bench.py $(ARGS)
+
+wheel: setup ## build the wheel into dist/
+	rm -rf build/lib  # what was deleted from the source must not live on in a wheel
+	$(BIN)/python -m build --wheel --outdir dist .
+
+clean: ## remove what was built, but not .venv
+	rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
