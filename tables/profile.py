@@ -47,9 +47,10 @@ def _known(size: int) -> np.dtype[np.void]:
 
 _REMEMBERED = DECISIONS_REMEMBERED_PER_USER
 
+# No padding: equal rows are equal bytes, however they were copied.
 ROW = np.dtype(
     [
-        ("layout", "<u2"),
+        ("layout", "<i8"),
         ("last_offset", "<i8"),  # source offset of the last event folded: none at or before it may be folded again
         ("attempts", "<i8"),  # events of all kinds: also the position in both rings
         ("spends", "<i8"),  # those that count as spending, with a known amount
@@ -70,7 +71,7 @@ ROW = np.dtype(
         ("recent_kind", "u1", (RING,)),
         ("hours", _tiles(HOURS)),
         ("days", _tiles(DAYS)),
-        ("merchants", _known(16)),
+        ("merchants", _known(18)),
         ("devices", _known(6)),
         ("instruments", _known(6)),
         ("countries", _known(6)),

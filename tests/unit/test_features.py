@@ -1,0 +1,50 @@
+"""The declared list holds together, and with what is compiled."""
+
+import math
+import subprocess
+import sys
+
+from assay.tables import features, fold
+from assay.tables.features import ENTITIES, ENTITY_FEATURES, FEATURE_COUNT, FEATURES, NAMES, PROFILE_FEATURES, Origin
+
+
+def test_names_are_unique_and_counted() -> None:
+    assert len(set(NAMES)) == len(NAMES) == FEATURE_COUNT == PROFILE_FEATURES + ENTITY_FEATURES
+
+
+def test_profile_features_come_before_those_of_redis() -> None:
+    assert all(feature.source is not Origin.REDIS for feature in FEATURES[:PROFILE_FEATURES])
+    assert all(feature.source is Origin.REDIS for feature in FEATURES[PROFILE_FEATURES:])
+
+
+def test_entity_features_are_in_the_order_that_redis_answers_in() -> None:
+    windows = ("count_1h", "count_24h", "sum_1h", "sum_24h", "users_1h", "users_24h")
+    assert NAMES[PROFILE_FEATURES:] == tuple(f"{entity}_{window}" for entity in ENTITIES for window in windows)
+
+
+def test_absent_never_and_unavailable_are_told_apart() -> None:
+    for feature in FEATURES:
+        assert math.isnan(feature.unavailable)
+        declared = [value for value in (feature.absent, feature.never) if not math.isnan(value)]
+        assert len(set(declared)) == len(declared)
+
+
+def test_windows_say_what_their_names_say() -> None:
+    seconds = {"1m": 60, "1h": 3_600, "24h": 86_400, "7d": 604_800, "30d": 2_592_000}
+    for feature in FEATURES:
+        assert feature.window_s == seconds.get(feature.name.rpartition("_")[2])
+
+
+def test_the_compiled_windows_are_those_of_the_list() -> None:
+    assert fold.MINUTE_S == features.MINUTE
+    assert fold.HOUR_MS == features.HOUR * 1000
+    assert fold.DAY_S == features.DAY == fold.DAY_MS // 1000 == fold.DAY_HOURS * features.HOUR
+    assert fold.WEEK_S == features.WEEK == fold.WEEK_DAYS * features.DAY
+    assert fold.MONTH_DAYS * features.DAY == features.MONTH
+
+
+def test_the_digest_is_the_same_in_another_process() -> None:
+    code = "from assay.tables.features import features_digest; print(features_digest())"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == features.features_digest()
+    assert len(features.features_digest()) == 64
