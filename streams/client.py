@@ -14,6 +14,7 @@ import orjson
 
 from assay.schemas.decision import Decision
 from assay.schemas.errors import AssayError, DecisionRefused, DecisionTimeout, ServiceError
+from assay.schemas.headers import TIMEOUT_HEADER
 from assay.schemas.source import SourceRecord
 from assay.schemas.transaction import Transaction
 from assay.streams.exchange import Exchange, KafkaExchange
@@ -24,7 +25,6 @@ from assay.streams.waiters import Counts, Waiters
 DEFAULT_TIMEOUT_S = 0.2
 DEFAULT_REPLY_TOPIC = "assay.reply"  # on the workers' allow-list by default: *.reply
 CORRELATION_HEADER = "correlation-id"
-TIMEOUT_HEADER = "assay-timeout-ms"
 ERROR_HEADER = "assay-error"
 _SHARE_FOR_WORKER = 0.75  # of the caller's patience; the rest is for the way there and back
 

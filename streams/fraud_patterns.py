@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
+
 from assay.streams.simulated_payment import Payment
 from assay.streams.simulated_world import HOUR_MS, PLACES, RESOLD, TRADES, Ints, World, words
 

@@ -7,6 +7,7 @@ subscriptions and verifications of 0 all happen to honest people, and far more o
 from collections.abc import Iterator
 
 import numpy as np
+
 from assay.streams.simulated_payment import Payment
 from assay.streams.simulated_world import (
     CASH,
@@ -18,6 +19,7 @@ from assay.streams.simulated_world import (
     ONLINE_FAVOURITES,
     PLACES,
     TRADES,
+    Flags,
     Floats,
     Ints,
     World,
@@ -47,7 +49,8 @@ class Rhythm:
         at = self._at + np.cumsum(rng.exponential(self._gap_ms, count))
         self._at = float(at[-1])
         day = np.floor(at / DAY_MS)
-        return (day * DAY_MS + np.interp(at - day * DAY_MS, self._busy, self._hours)).astype(np.int64)
+        times: Ints = (day * DAY_MS + np.interp(at - day * DAY_MS, self._busy, self._hours)).astype(np.int64)
+        return times
 
 
 def genuine_payments(world: World, rng: np.random.Generator, rhythm: Rhythm) -> Iterator[Payment]:
@@ -66,7 +69,7 @@ def _who(world: World, rng: np.random.Generator, times: Ints) -> Ints:
     return np.minimum(chosen, len(world.users.id) - 1)
 
 
-def _where(world: World, rng: np.random.Generator, user: Ints, place: Ints, away: Floats, online: Floats) -> Ints:
+def _where(world: World, rng: np.random.Generator, user: Ints, place: Ints, away: Flags, online: Flags) -> Ints:
     """A merchant for each payment: mostly favourites, else by popularity at that place or on the web."""
     users, merchants, count = world.users, world.merchants, len(user)
     skewed, explores = rng.random(count) ** 2, rng.random(count) < 0.25

@@ -1,8 +1,9 @@
-"""What is heard of a simulated transaction afterwards, and when: the issuer's answer, disputes, confirmed fraud (`wire.md`: an outcome)."""
+"""What is heard of a simulated transaction afterwards, and when: the issuer's answer, disputes, confirmed fraud."""
 
 from typing import Any
 
 import numpy as np
+
 from assay.streams.simulated_world import DAY_MS
 
 _DRAWS = 4_096

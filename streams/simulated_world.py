@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -253,7 +254,8 @@ def _favourites(rng: np.random.Generator, candidates: Sequence[Ints], home: Ints
     sizes = np.array([len(them) for them in candidates])[home]
     chosen = np.floor(rng.random((len(home), count)) ** 1.7 * sizes[:, None]).astype(np.int64)
     starts = np.cumsum([0, *(len(them) for them in candidates)])[:-1]
-    return np.concatenate(candidates)[starts[home][:, None] + chosen]
+    found: Ints = np.concatenate(candidates)[starts[home][:, None] + chosen]
+    return found
 
 
 def _choose(rng: np.random.Generator, weights: Sequence[float], count: int) -> Ints:

@@ -1,6 +1,6 @@
-"""Simulated payments as files: Parquet or CSV with one flat column per field (`merchant.id`, `location.latitude`), or JSON lines.
+"""Simulated payments as files: Parquet or CSV with one flat column per field (`merchant.id`), or JSON lines.
 
-JSON lines hold the transaction as it would go onto Kafka, with the truth in two more fields, which readers of transactions ignore.
+JSON lines hold the transaction as it would go onto Kafka, and the truth in two more fields, which readers ignore.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import polars as pl
+
 from assay.schemas.errors import SettingError
 from assay.streams.simulator import Simulated
 

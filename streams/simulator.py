@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+
 from assay.schemas.errors import SettingError
 from assay.streams.fraud_patterns import ALL_PATTERNS, fraudulent_payments
 from assay.streams.simulated_habits import Rhythm, genuine_payments

@@ -1,0 +1,98 @@
+"""Reading a topic without a consumer group: partitions assigned by hand, positions resolved before anything is sent.
+
+A group would rebalance while callers wait, and commit offsets that nobody needs.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from assay.schemas.errors import ServiceError
+
+CONNECT_TIMEOUT_S = 10.0
+SETTLE_ATTEMPTS = 100  # times 0.05 s: until the controller's word has reached the broker
+REPLY_PARTITIONS = 4  # of a reply topic that we make; clients choose one each
+REPLY_TOPIC: Mapping[str, str] = {"retention.ms": "600000"}  # nobody reads a reply that is older than ten minutes
+
+Result = TypeVar("Result")
+
+
+async def connect(starting: Awaitable[Result], options: Mapping[str, Any]) -> Result:
+    """Await it for so long, and say in our words that Kafka is not there. Raises ServiceError."""
+    try:
+        return await asyncio.wait_for(starting, CONNECT_TIMEOUT_S)
+    except (KafkaError, TimeoutError, OSError) as error:
+        raise ServiceError(
+            f"Kafka does not answer at {options['bootstrap_servers']}: {error!r}",
+            expected="a broker at ASSAY_BOOTSTRAP_SERVERS",
+            mend="start one (`assay services up` does, for development) or set ASSAY_BOOTSTRAP_SERVERS",
+        ) from error
+
+
+async def partitions_of(options: Mapping[str, Any], topic: str, *, create: Mapping[str, str] | None = None) -> int:
+    """How many partitions the topic has, once each has a leader.
+
+    Args:
+        create: make a missing topic with these configs; None: a missing topic is an error.
+
+    Raises:
+        ServiceError: it is missing, or can't be made, or has no leader.
+    """
+    admin = AIOKafkaAdminClient(**options)
+    try:
+        await connect(admin.start(), options)
+        if topic not in await admin.list_topics():
+            if create is None:
+                raise ServiceError(
+                    f"there is no topic {topic}",
+                    expected="the topics that a worker makes when it starts",
+                    mend="start a worker, or set ASSAY_TOPIC_PREFIX and the topic names as the worker has them",
+                )
+            await _create(admin, topic, create)
+        for _ in range(SETTLE_ATTEMPTS):
+            [described] = await admin.describe_topics([topic])
+            partitions = described["partitions"]
+            if partitions and all(partition["leader"] >= 0 for partition in partitions):
+                return len(partitions)
+            await asyncio.sleep(0.05)
+    finally:
+        await admin.close()
+    raise ServiceError(f"topic {topic} has a partition without a leader", mend="look at the brokers")
+
+
+async def _create(admin: AIOKafkaAdminClient, topic: str, configs: Mapping[str, str]) -> None:
+    answer = await admin.create_topics([NewTopic(topic, REPLY_PARTITIONS, -1, topic_configs=dict(configs))])
+    for name, code, *detail in answer.topic_errors:
+        error = for_code(code)
+        if code and error is not TopicAlreadyExistsError:
+            raise ServiceError(
+                f"topic {name} could not be made: {error.__name__} {detail[0] if detail else ''}",
+                mend="make it by hand, or give this client the right to; replies only go to topics on the allow-list",
+            )
+
+
+async def assigned(
+    options: Mapping[str, Any], topic: str, partitions: Sequence[int], *, from_beginning: bool = False, **more: Any
+) -> AIOKafkaConsumer:
+    """A consumer of these partitions whose positions are resolved: nothing appended from now on is missed.
+
+    Args:
+        from_beginning: also what is there already.
+        more: aiokafka's consumer options.
+    """
+    consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, auto_offset_reset="latest", **more)
+    try:
+        await connect(consumer.start(), options)
+        ours = [TopicPartition(topic, partition) for partition in partitions]
+        consumer.assign(ours)
+        await (consumer.seek_to_beginning if from_beginning else consumer.seek_to_end)(*ours)
+        for partition in ours:
+            await consumer.position(partition)
+    except BaseException:
+        await consumer.stop()
+        raise
+    return consumer
