@@ -32,9 +32,7 @@ class AssayError(Exception):
 
     def __init__(self, what: str, *, expected: str = "", got: str = "", mend: str = "") -> None:
         self.what, self.expected, self.got, self.mend = what, expected, got, mend
-        detail = "; ".join(
-            f"{name}: {text}" for name, text in (("expected", expected), ("got", got)) if text
-        )
+        detail = "; ".join(f"{name}: {text}" for name, text in (("expected", expected), ("got", got)) if text)
         super().__init__(f"{what}{f' ({detail})' if detail else ''}{f'. Mend: {mend}' if mend else ''}")
 
 

@@ -2,6 +2,7 @@
 
 # A record
 MAX_VALUE_BYTES = 64 * 1024
+MAX_KEY_BYTES = 1024  # a user id needs 512 at most
 MAX_HEADER_BYTES = 16 * 1024  # all names and values together
 MAX_CORRELATION_BYTES = 256
 MAX_ID_CHARACTERS = 128

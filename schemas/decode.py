@@ -1,0 +1,222 @@
+"""From records to requests: a micro-batch is validated in one call, and a bad record costs only itself.
+
+Every record ends as exactly one of a request, a refusal or a counted tombstone, in the order in which it came. Nothing
+that a record may hold raises out of `decode`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import jiter
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from assay.schemas.card_number import holds_card_number, may_hold_card_number, path_of_card_number, texts
+from assay.schemas.headers import CONTENT_TYPE_HEADER, Envelope, Header, ReplyAddress, read_headers
+from assay.schemas.limits import LATE_AFTER_MS, MAX_FUTURE_MS, MAX_ID_CHARACTERS, MAX_KEY_BYTES, MAX_VALUE_BYTES
+from assay.schemas.refusal import Refusal
+from assay.schemas.refused import RefusalCode, Refused
+from assay.schemas.source import Source, SourceRecord
+from assay.schemas.transaction import Transaction
+
+Parser = Callable[[bytes], object]
+"""From a value's bytes to what `Transaction` validates; numbers exact (int, Decimal). Raises ValueError."""
+
+_NOTHING: Final = object()
+_TRANSACTIONS = TypeAdapter(list[Transaction])
+
+
+@dataclass(slots=True)
+class Request:
+    """A transaction to be judged, and what its record asks for."""
+
+    source: Source
+    key: bytes  # empty when the record had none
+    appended_ms: int
+    transaction: Transaction
+    late_event: bool
+    address: ReplyAddress | None
+    correlation: Header | None
+    deadline_ms: int  # epoch
+    trace: list[Header]
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What became of a sequence of records; requests and refusals each in the order of the records."""
+
+    requests: list[Request]
+    refusals: list[Refusal]
+    tombstones: int
+
+
+def parse_json(value: bytes) -> object:
+    """A JSON body with its numbers exact. Raises ValueError; also for a name that comes twice in one object, since readers
+    differ in which of the two they take."""
+    return jiter.from_json(value, float_mode="decimal", allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True)
+
+
+# Media type -> how a body of it is read. An absent content type is "".
+PARSERS: dict[str, Parser] = {"": parse_json, "application/json": parse_json}
+
+
+@lru_cache(maxsize=256)
+def _parser(content_type: bytes) -> Parser:
+    media_type = content_type.decode("ascii", "replace").split(";", 1)[0].strip().lower()
+    parser = PARSERS.get(media_type)
+    if parser is None:
+        known = ", ".join(name for name in PARSERS if name)
+        raise Refused(RefusalCode.CONTENT_TYPE, CONTENT_TYPE_HEADER, f"one of {known}")
+    return parser
+
+
+def decode(records: Sequence[SourceRecord], card_number_exempt: frozenset[str] = frozenset()) -> Decoded:
+    """Read and validate records.
+
+    `card_number_exempt` names fields by their path ("merchant.id", "attributes.order") and headers whose numbers may look
+    like card numbers; a record's key goes with "user_id".
+    """
+    opened: list[tuple[int, SourceRecord, Envelope]] = []
+    bodies: list[object] = []
+    refusals: dict[int, Refusal] = {}
+    tombstones = 0
+    for index, record in enumerate(records):
+        if record.value is None:
+            tombstones += 1
+            continue
+        try:
+            envelope = read_headers(record.headers, record.timestamp)
+            body = _open(record, record.value, envelope, card_number_exempt)
+        except Refused as refused:
+            refusals[index] = _refuse(record, refused, card_number_exempt)
+        else:
+            opened.append((index, record, envelope))
+            bodies.append(body)
+    requests: list[Request] = []
+    for (index, record, envelope), body, outcome in zip(opened, bodies, _validate(bodies), strict=True):
+        if isinstance(outcome, Refused):
+            refusals[index] = _refusal(record, outcome, envelope.address, body)
+            continue
+        appended_ms = record.timestamp
+        age_ms = appended_ms - outcome.timestamp.ms
+        if age_ms < -MAX_FUTURE_MS:
+            ahead = Refused(RefusalCode.TIMESTAMP_AHEAD, "timestamp", _AHEAD)
+            refusals[index] = _refusal(record, ahead, envelope.address, body)
+            continue
+        requests.append(
+            Request(
+                Source(record.topic, record.partition, record.offset),
+                record.key or b"",
+                appended_ms,
+                outcome,
+                age_ms > LATE_AFTER_MS,
+                envelope.address,
+                envelope.correlation,
+                envelope.deadline_ms,
+                envelope.trace,
+            )
+        )
+    return Decoded(requests, [refusals[index] for index in sorted(refusals)], tombstones)
+
+
+_AHEAD = f"at most {MAX_FUTURE_MS // 60_000} minutes after the record was appended"
+
+
+def _open(record: SourceRecord, value: bytes, envelope: Envelope, exempt: frozenset[str]) -> object:
+    """The parsed body of a record that may be read. Raises Refused."""
+    address, key = envelope.address, record.key or b""
+    if len(value) > MAX_VALUE_BYTES:
+        raise Refused(RefusalCode.TOO_LARGE, "value", f"at most {MAX_VALUE_BYTES} bytes", address)
+    if len(key) > MAX_KEY_BYTES:
+        raise Refused(RefusalCode.TOO_LARGE, "key", f"at most {MAX_KEY_BYTES} bytes", address)
+    try:
+        body = _parser(envelope.content_type)(value)
+    except Refused as refused:
+        refused.address = address
+        raise
+    except (ValueError, ArithmeticError):
+        raise Refused(RefusalCode.MALFORMED, "value", "JSON (RFC 8259), no name twice in an object", address) from None
+    # A first look at the bytes; an escape sequence could hide a digit from it.
+    if may_hold_card_number(b"\n".join((value, key, envelope.text))) or b"\\" in value:
+        _check_card_number(record, body, envelope.address, exempt)
+    return body
+
+
+# -- refused
+
+
+def _check_card_number(record: SourceRecord, body: object, address: ReplyAddress | None, exempt: frozenset[str]) -> None:
+    """Raises Refused when there is a card number anywhere in the record. An unparsed body is searched as it is."""
+    found: str | None = None
+    if "user_id" not in exempt and holds_card_number(record.key or b""):
+        found = "key"
+    if body is _NOTHING:
+        if holds_card_number(record.value or b""):
+            found = "value"
+    elif (path := path_of_card_number(texts(body, exempt))) is not None:
+        found = path if path in _EXPECTED else path.split(".", 1)[0] if path.startswith("attributes") else "value"
+    for name, value in record.headers:
+        text = name.encode(errors="replace") + b"\n" + (value or b"")
+        if name not in exempt and holds_card_number(text):
+            found, address = "headers", None  # what a reply would echo
+    if found is not None:
+        raise Refused(RefusalCode.CARD_NUMBER, found, "a token: card numbers are never taken, logged or kept", address)
+
+
+def _refuse(record: SourceRecord, refused: Refused, exempt: frozenset[str]) -> Refusal:
+    """The refusal of a record whose body was not searched: a dead letter keeps it, so it is searched now."""
+    if refused.code is not RefusalCode.CARD_NUMBER:
+        try:
+            _check_card_number(record, _NOTHING, refused.address, exempt)
+        except Refused as worse:
+            refused = worse
+    return _refusal(record, refused, refused.address, None)
+
+
+def _refusal(record: SourceRecord, refused: Refused, address: ReplyAddress | None, body: object) -> Refusal:
+    name = body.get("transaction_id") if isinstance(body, dict) else None
+    if not (isinstance(name, str) and 0 < len(name) <= MAX_ID_CHARACTERS and name.isprintable()):
+        name = None
+    return Refusal(record, refused.code, refused.field, refused.expected, address, name)
+
+
+# -- validated
+
+
+def _validate(bodies: list[object]) -> list[Transaction | Refused]:
+    """For each body the transaction, or why it is none: one call, and a second one without the bad ones."""
+    try:
+        return list(_TRANSACTIONS.validate_python(bodies))
+    except ValidationError as error:
+        first: dict[int, Any] = {}
+        for problem in error.errors(include_url=False, include_input=False):
+            first.setdefault(int(problem["loc"][0]), problem)
+    good = iter(_TRANSACTIONS.validate_python([body for index, body in enumerate(bodies) if index not in first]))
+    return [_explain(first[index]) if index in first else next(good) for index in range(len(bodies))]
+
+
+def _explain(problem: dict[str, Any]) -> Refused:
+    path = str((problem.get("ctx") or {}).get("field") or ".".join(map(str, problem["loc"][1:])))
+    if not path:
+        return Refused(RefusalCode.MALFORMED, "value", "a JSON object")
+    code = RefusalCode.MISSING if problem["type"] == "missing" else RefusalCode.INVALID
+    ours = problem["type"] in _OWN_MESSAGES
+    return Refused(code, path, problem["msg"] if ours else _EXPECTED.get(path, problem["msg"]))
+
+
+_OWN_MESSAGES = frozenset({"amount"})  # more exact than the field's description
+
+
+def _descriptions(model: type[BaseModel], path: str = "") -> dict[str, str]:
+    """What is expected of each field, by its path."""
+    expected: dict[str, str] = {}
+    for name, described in model.model_fields.items():
+        expected[path + name] = described.description or ""
+        for inner in (described.annotation, *getattr(described.annotation, "__args__", ())):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                expected |= _descriptions(inner, f"{path}{name}.")
+    return expected
+
+
+_EXPECTED = _descriptions(Transaction)

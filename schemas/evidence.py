@@ -1,0 +1,67 @@
+"""Evidence: what a decision was made from, enough to recompute it. One record for each decision, off the answer path."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from assay.schemas.decision import Digests, SourceRef, Tier
+from assay.schemas.source import Source
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+class Evidence(BaseModel):
+    """What one decision was made from, as it is read."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    transaction_id: str
+    user_id: str
+    source: SourceRef
+    appended_ms: Annotated[int, Field(description="append time of the transaction's record: epoch, milliseconds")]
+    tier: Tier
+    digests: Digests
+    features_digest: Annotated[str, Field(description="of the feature list: says what each value is")]
+    features: Annotated[list[float | None], Field(description="values in the list's order; null: absent or unavailable")]
+    ages_ms: Annotated[dict[str, float | None], Field(description="how old what features were read from was, by source")]
+    entity_sequences: Annotated[
+        list[int] | None,
+        Field(description="by instrument, merchant, device, address: which observation of the entity this was; 0 where absent"),
+    ]
+
+
+def encode_evidence(
+    *,
+    transaction_id: str,
+    user_id: str,
+    source: Source,
+    appended_ms: int,
+    tier: Tier,
+    digests: orjson.Fragment,
+    features_digest: str,
+    features: "npt.NDArray[np.float32] | Sequence[float]",
+    ages_ms: Mapping[str, float],
+    entity_sequences: "npt.NDArray[np.int64] | Sequence[int] | None",
+) -> bytes:
+    """The bytes of one decision's evidence.
+
+    `features` is one row of the feature matrix, C-contiguous: float32 is written with the digits that bring the same
+    float32 back, NaN as null. `entity_sequences` has four numbers, or is None where the entities did not answer.
+    """
+    evidence: dict[str, Any] = {
+        "transaction_id": transaction_id,
+        "user_id": user_id,
+        "source": {"topic": source.topic, "partition": source.partition, "offset": source.offset},
+        "appended_ms": appended_ms,
+        "tier": tier,
+        "digests": digests,
+        "features_digest": features_digest,
+        "features": features,
+        "ages_ms": ages_ms,
+        "entity_sequences": entity_sequences,
+    }
+    return orjson.dumps(evidence, option=orjson.OPT_SERIALIZE_NUMPY)

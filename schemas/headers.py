@@ -1,0 +1,286 @@
+"""Headers: what a caller asks for with a transaction, read from five dialects; and what we write on answers.
+
+Correlation, reply topic and partition are taken from one dialect, never mixed from two. Values are bytes and stay
+bytes, unless a rule here says that they are decoded. The last value of a name wins, as Kafka clients have it.
+
+Dialects: Spring Kafka's `KafkaHeaders` and NestJS's Kafka transport share names and differ in how they write the
+partition; SmallRye Reactive Messaging's request-reply; the CloudEvents Kafka binding; Faust's agents.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from assay.schemas.instant import Instant
+from assay.schemas.limits import DEFAULT_DEADLINE_MS, MAX_CORRELATION_BYTES, MAX_HEADER_BYTES
+from assay.schemas.refused import RefusalCode, Refused
+from assay.schemas.reply_topics import is_topic_name
+from assay.schemas.source import (
+    BEYOND_HORIZON_HEADER,
+    CONFLICT_HEADER,
+    REPLAY_HEADER,
+    SOURCE_HEADER,
+    Source,
+)
+
+Header = tuple[str, bytes]
+
+TIMEOUT_HEADER = "assay-timeout-ms"  # milliseconds from the append
+DEADLINE_HEADER = "assay-deadline"  # epoch, milliseconds
+EXPIRY_HEADER = "ce_expirytime"  # RFC 3339
+CONTENT_TYPE_HEADER = "content-type"
+TRACE_HEADERS = ("traceparent", "tracestate")
+NEST_DISPOSED: Header = ("kafka_nest-is-disposed", b"\x00")  # NestJS completes a request only with it
+
+_MAX_PARTITION = 2**31 - 1
+
+
+class Dialect(StrEnum):
+    """Whose names a caller uses. In order of precedence."""
+
+    ASSAY = "assay"
+    SPRING = "spring"  # and NestJS
+    SMALLRYE = "smallrye"
+    CLOUDEVENTS = "cloudevents"
+    FAUST = "faust"
+
+
+class _Names(NamedTuple):
+    correlation: str
+    topic: str | None = None
+    partition: str | None = None
+
+
+_NAMES = {
+    Dialect.ASSAY: _Names("correlation-id", "reply-to", "reply-partition"),
+    Dialect.SPRING: _Names("kafka_correlationId", "kafka_replyTopic", "kafka_replyPartition"),
+    Dialect.SMALLRYE: _Names("REPLY_CORRELATION_ID", "REPLY_TOPIC", "REPLY_PARTITION"),
+    Dialect.CLOUDEVENTS: _Names("ce_correlationid"),
+    Dialect.FAUST: _Names("Faust-Ag-CorrelationId", "Faust-Ag-ReplyTo"),
+}
+
+
+class ReplyAddress(NamedTuple):
+    """Where an answer goes, and the correlation header that it carries, as it came."""
+
+    topic: str
+    partition: int | None
+    correlation: Header | None
+    dialect: Dialect
+
+
+class Envelope(NamedTuple):
+    """What the headers of one record say."""
+
+    address: ReplyAddress | None
+    correlation: Header | None
+    deadline_ms: int  # epoch
+    trace: list[Header]
+    content_type: bytes
+    text: bytes  # all names and values, one after another: what is searched for card numbers
+
+
+class _Plan(NamedTuple):
+    """Where in a record's headers each thing stands, or -1; the same for all records with the same names in order."""
+
+    names: bytes
+    dialect: Dialect
+    correlation: int
+    topic: int
+    partition: int
+    timeout: int
+    deadline: int
+    expiry: int
+    content_type: int
+    trace: tuple[int, ...]
+
+
+@lru_cache(maxsize=256)
+def _plan(names: tuple[str, ...]) -> _Plan:
+    text = "\n".join(names).encode(errors="surrogatepass")
+    if len(text) > MAX_HEADER_BYTES:  # and so it is not kept: what is raised is not cached
+        raise _too_large()
+    last = {name: index for index, name in enumerate(names)}
+
+    def at(name: str | None) -> int:
+        return last.get(name, -1) if name else -1
+
+    # A dialect is there when it names a reply topic; where none does, when it names a correlation. A correlation id for
+    # tracing in one dialect must not cost a caller the reply that it waits for in another.
+    asking = [dialect for dialect, own in _NAMES.items() if at(own.topic) >= 0]
+    naming = [dialect for dialect, own in _NAMES.items() if at(own.correlation) >= 0]
+    dialect = (asking or naming or [Dialect.ASSAY])[0]
+    own = _NAMES[dialect]
+    return _Plan(
+        text,
+        dialect,
+        at(own.correlation),
+        at(own.topic),
+        at(own.partition),
+        at(TIMEOUT_HEADER),
+        at(DEADLINE_HEADER),
+        at(EXPIRY_HEADER),
+        at(CONTENT_TYPE_HEADER),
+        tuple(last[name] for name in TRACE_HEADERS if name in last),
+    )
+
+
+def read_headers(headers: Sequence[tuple[str, bytes | None]], appended_ms: int) -> Envelope:
+    """What a record's headers say; `appended_ms` is its append time. Raises Refused, with the address if it is usable."""
+    if not headers:
+        return Envelope(None, None, appended_ms + DEFAULT_DEADLINE_MS, [], b"", b"")
+    names = tuple([name for name, _ in headers])
+    plan = _plan(names)
+    text = b"\n".join([plan.names, *[value or b"" for _, value in headers]])
+    if len(text) - 2 * len(names) >= MAX_HEADER_BYTES:  # two separators a header, less one
+        raise _too_large()
+
+    correlation: Header | None = None
+    if plan.correlation >= 0 and (value := headers[plan.correlation][1]) is not None:
+        if len(value) > MAX_CORRELATION_BYTES:
+            raise Refused(RefusalCode.CORRELATION, names[plan.correlation], f"at most {MAX_CORRELATION_BYTES} bytes")
+        correlation = (names[plan.correlation], value)
+    address: ReplyAddress | None = None
+    if plan.topic >= 0 and (value := headers[plan.topic][1]) is not None:
+        partition = None
+        if plan.partition >= 0 and (written := headers[plan.partition][1]) is not None:
+            partition = _partition(plan.dialect, written)
+        address = ReplyAddress(_topic(names[plan.topic], value), partition, correlation, plan.dialect)
+    trace = [(names[index], value) for index in plan.trace if (value := headers[index][1]) is not None]
+    content_type = (headers[plan.content_type][1] or b"") if plan.content_type >= 0 else b""
+    deadline = appended_ms + DEFAULT_DEADLINE_MS
+    if plan.timeout >= 0 or plan.deadline >= 0 or plan.expiry >= 0:
+        deadline = _deadline(plan, headers, appended_ms, address)
+    return Envelope(address, correlation, deadline, trace, content_type, text)
+
+
+def _too_large() -> Refused:
+    return Refused(RefusalCode.TOO_LARGE, "headers", f"at most {MAX_HEADER_BYTES} bytes of names and values together")
+
+
+@lru_cache(maxsize=1024)
+def _topic(name: str, value: bytes) -> str:
+    topic = value.decode("ascii", "replace")
+    if not is_topic_name(topic):
+        raise Refused(RefusalCode.REPLY_ADDRESS, name, "the name of a Kafka topic")
+    return topic
+
+
+@lru_cache(maxsize=4096)
+def _partition(dialect: Dialect, value: bytes) -> int:
+    """Ours: digits. Spring: 4 bytes, big-endian, or digits (NestJS): a first byte of 0 tells them apart. SmallRye: 4 bytes."""
+    number = -1
+    if dialect is not Dialect.SMALLRYE and value.isdigit() and len(value) <= 10:
+        number = int(value)
+    elif dialect is not Dialect.ASSAY and len(value) == 4:
+        number = int.from_bytes(value, "big", signed=True)
+        if dialect is Dialect.SPRING and value[0] != 0:  # a text of four characters that are not all digits
+            number = -1
+    if not 0 <= number <= _MAX_PARTITION:
+        form = {Dialect.ASSAY: "digits", Dialect.SMALLRYE: "4 bytes, big-endian"}.get(
+            dialect, "4 bytes, big-endian, or ASCII digits"
+        )
+        raise Refused(RefusalCode.REPLY_ADDRESS, _NAMES[dialect].partition or "", f"a partition number: {form}")
+    return number
+
+
+def _deadline(plan: _Plan, headers: Sequence[tuple[str, bytes | None]], appended_ms: int, address: ReplyAddress | None) -> int:
+    """Epoch milliseconds. The timeout goes first, since it is free of clock skew."""
+    for index, name, expected in (
+        (plan.timeout, TIMEOUT_HEADER, "milliseconds from the append, 1 to 10 digits"),
+        (plan.deadline, DEADLINE_HEADER, "epoch milliseconds, 1 to 15 digits"),
+        (plan.expiry, EXPIRY_HEADER, "RFC 3339 with an offset"),
+    ):
+        value = headers[index][1] if index >= 0 else None
+        if value is None:
+            continue
+        if name is EXPIRY_HEADER:
+            try:
+                return Instant.parse(value.decode("ascii")).ms
+            except ValueError:
+                pass
+        elif value.isdigit() and len(value) <= (10 if name is TIMEOUT_HEADER else 15):
+            return int(value) + (appended_ms if name is TIMEOUT_HEADER else 0)
+        raise Refused(RefusalCode.DEADLINE, name, expected, address)
+    return appended_ms + DEFAULT_DEADLINE_MS
+
+
+# -- written
+
+_JSON: Header = (CONTENT_TYPE_HEADER, b"application/json")
+_CLOUDEVENT: Header = ("ce_specversion", b"1.0")
+DECISION_TYPE = b"assay.decision.v1"
+ERROR_TYPE = b"assay.error.v1"
+
+
+def decision_headers(
+    source: Source,
+    correlation: Header | None,
+    trace: Sequence[Header] = (),
+    *,
+    verdict: bytes | None = None,
+    replay: bool = False,
+    conflict: bool = False,
+    beyond_horizon: bool = False,
+    event_type: bytes = DECISION_TYPE,
+    type_id: bytes | None = None,
+) -> list[Header]:
+    """The headers of a decision, made from the record at `source`.
+
+    `verdict` names the verdict, the same whenever it is repeated: the `assay-source` of the transaction that it was first
+    made for; `source` itself when None. `type_id` is a Java class name for `__TypeId__`, for consumers that need it.
+    """
+    where = source.header()
+    headers = [
+        _JSON,
+        NEST_DISPOSED,
+        (SOURCE_HEADER, where),
+        _CLOUDEVENT,
+        ("ce_type", event_type),
+        ("ce_source", _event_source(source.topic)),
+        ("ce_id", verdict or where),
+        *trace,
+    ]
+    if correlation is not None:
+        headers.append(correlation)
+    if replay:
+        headers.append((REPLAY_HEADER, b"1"))
+    if conflict:
+        headers.append((CONFLICT_HEADER, b"1"))
+    if beyond_horizon:
+        headers.append((BEYOND_HORIZON_HEADER, b"1"))
+    if type_id is not None:
+        headers.append(("__TypeId__", type_id))
+    return headers
+
+
+def reply_headers(
+    address: ReplyAddress,
+    source: Source,
+    trace: Sequence[Header] = (),
+    *,
+    verdict: bytes | None = None,
+    replay: bool = False,
+    conflict: bool = False,
+    beyond_horizon: bool = False,
+    event_type: bytes = DECISION_TYPE,
+    type_id: bytes | None = None,
+) -> list[Header]:
+    """The headers of a reply: a decision's, with the correlation that came with the reply address."""
+    return decision_headers(
+        source,
+        address.correlation,
+        trace,
+        verdict=verdict,
+        replay=replay,
+        conflict=conflict,
+        beyond_horizon=beyond_horizon,
+        event_type=event_type,
+        type_id=type_id,
+    )
+
+
+@lru_cache(maxsize=64)
+def _event_source(topic: str) -> bytes:
+    return b"/assay/" + topic.encode()

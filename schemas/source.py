@@ -1,0 +1,61 @@
+"""Where a record came from, what we ask of one that was read, and the form of one to be written."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, Self
+
+SOURCE_HEADER = "assay-source"  # topic:partition:offset of the record that made this one
+FENCE_HEADER = "assay-fence"  # on a record with a null value: the partition changed hands
+REPLAY_HEADER = "assay-replay"  # 1: the decision is repeated
+CONFLICT_HEADER = "assay-conflict"  # 1: the id came back with another payload
+BEYOND_HORIZON_HEADER = "assay-beyond-horizon"  # 1: the id is known, its decision no longer
+
+OutRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
+"""Key, value and headers of a record to be written."""
+
+
+class SourceRecord(Protocol):
+    """A record as it was read; aiokafka's `ConsumerRecord` is one. Kafka allows null header values."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int:
+        """When it was appended: epoch, milliseconds."""
+        ...
+
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+
+
+class Source(NamedTuple):
+    """Topic, partition and offset that a record came from.
+
+    >>> Source("transactions", 3, 41).header()
+    b'transactions:3:41'
+    >>> Source.parse(b"transactions:3:41")
+    Source(topic='transactions', partition=3, offset=41)
+    """
+
+    topic: str
+    partition: int
+    offset: int
+
+    def header(self) -> bytes:
+        """The value of the header `assay-source`."""
+        return b"%s:%d:%d" % (self.topic.encode(), self.partition, self.offset)
+
+    @classmethod
+    def parse(cls, header: bytes) -> Self:
+        """What `header()` wrote. Raises ValueError for anything else."""
+        topic, partition, offset = header.decode().rsplit(":", 2)
+        if not (topic and partition.isdecimal() and offset.isdecimal()):
+            raise ValueError("not topic:partition:offset")
+        return cls(topic, int(partition), int(offset))
