@@ -40,10 +40,20 @@ class Ensemble:
         contributions *= np.float32(calibration.slope / asked)
         members = np.full((len(features), self.forest.members), np.nan)
         members[:, :asked] = margins
-        mean = members[:, 0].copy()
-        for member in range(1, asked):  # in this order: a sum over an axis may regroup
-            mean += members[:, member]
-        return _probability(mean / asked, calibration), _probability(members, calibration), contributions
+        return _probability(_mean(margins), calibration), _probability(members, calibration), contributions
+
+    def margin(self, features: npt.NDArray[np.float32], tier: Tier) -> npt.NDArray[np.float64]:
+        """The mean margin (n,) of the members that the tier asks, before calibration."""
+        asked = 1 if tier is Tier.LEAD_MODEL else self.forest.members
+        return _mean(walk(self.forest, np.ascontiguousarray(features, np.float32), asked)[0])
+
+
+def _mean(margins: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    total: npt.NDArray[np.float64] = margins[:, 0].astype(np.float64)
+    for member in range(1, margins.shape[1]):  # one after the other: a sum over an axis may regroup
+        total += margins[:, member]
+    total /= margins.shape[1]
+    return total
 
 
 def _probability(margins: npt.NDArray[np.float64], calibration: Calibration) -> npt.NDArray[np.float64]:

@@ -3,7 +3,6 @@
 The version of a bundle is the SHA-256 of this file, which holds the SHA-256 of every other file: one digest stands for all.
 """
 
-from math import exp
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -43,14 +42,6 @@ class Calibration(_Part):
 
     slope: float = Field(gt=0, allow_inf_nan=False)
     intercept: Finite
-
-    def probability(self, margin: float) -> float:
-        """Of fraud, 0-1.
-
-        >>> Calibration(slope=1, intercept=0).probability(0.0)
-        0.5
-        """
-        return 1.0 / (1.0 + exp(-max(-700.0, min(700.0, self.slope * margin + self.intercept))))
 
 
 class Thresholds(_Part):

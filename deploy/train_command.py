@@ -1,0 +1,94 @@
+"""`assay train`: a model bundle from past transactions with labels."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assay.deploy.history_options import From, Json, Label, Map, MapFile, RatesFile, Table, Until, WarmUp, day
+
+
+def train(
+    table: Table,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where the bundle goes: a directory; else that of the settings.")
+    ] = None,
+    map_: Map = None,
+    map_file: MapFile = None,
+    label: Label = "fraud",
+    from_: From = None,
+    until: Until = None,
+    warm_up: WarmUp = 0.0,
+    holdout: Annotated[float, typer.Option(min=0, max=0.8, help="Share, the latest, that is kept for the report.")] = 0.15,
+    gap: Annotated[float, typer.Option(min=0, help="Days before it that are left out: labels not known yet.")] = 0.0,
+    rates: RatesFile = None,
+    seed: Annotated[int, typer.Option(help="Of the random choices in training.")] = 7,
+    threads: Annotated[int, typer.Option(min=1, help="Processor cores that training uses.")] = 2,
+    json_: Json = False,
+) -> None:
+    """Make a model bundle from past transactions with labels, with the features that the stream computes.
+
+    \b
+    Examples:
+      assay train history.parquet --out bundle
+      assay train tx.csv --out bundle --map user_id=customer --map amount=cents/100 --map currency=EUR --label is_fraud
+      assay train history.parquet --out bundle --from 2026-01-01 --until 2026-03-01 --gap 7
+    """
+    from assay.deploy.progress_bars import progress_bars
+    from assay.models.history import read_history
+    from assay.models.mapping import parse_mapping
+    from assay.models.training import Split
+    from assay.models.training import train as make
+    from assay.streams.settings import Settings
+    from assay.tables.rates import SHIPPED_RATES, Rates
+
+    settings = Settings.load(bundle=out, rates=rates)
+    history = read_history(
+        table, parse_mapping(map_ or (), map_file), label=label, since=day(from_), until=day(until), need_labels=True
+    )
+    with progress_bars() as report:
+        bundle = make(
+            history,
+            history.labels if history.labels is not None else (),
+            settings.bundle,
+            rates=Rates.load(settings.rates or SHIPPED_RATES),
+            split=Split(holdout=holdout, warm_up_days=warm_up, gap_days=gap),
+            seed=seed,
+            nthread=threads,
+            progress=report,
+        )
+    _show(bundle)
+    if json_:
+        import json
+
+        print(json.dumps({"bundle": str(settings.bundle), "version": bundle.version} | bundle.report))
+
+
+def _show(bundle: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    report, console = bundle.report, Console()
+    learnt, tuned, held = (report[part] for part in ("learnt_from", "tuned_on", "held_out"))
+    console.print(
+        f"Learnt from {learnt['transactions']:,} transactions ({learnt['fraud']:,} fraud), tuned on {tuned['transactions']:,} "
+        f"({tuned['fraud']:,}); below: the {held['transactions']:,} latest, never seen, with {held['fraud']:,} fraud of "
+        f"{report['amount_alone']['fraud_amount']:,.0f} in all.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if held["transactions"]:
+        grid = Grid(box=None, pad_edge=False)
+        for heading in ("", "avg precision", "fraud caught", "declined", "genuine", "reviewed", "genuine", "saved"):
+            grid.add_column(heading, justify="left" if not heading else "right")
+        for name, quality in [*report["tiers"].items(), ("amount alone", report["amount_alone"])]:
+            precision = quality["average_precision"]
+            grid.add_row(
+                name,
+                "-" if precision is None else f"{precision:.3f}",
+                f"{quality['fraud_caught']:,} of {quality['fraud']:,}",
+                *(f"{quality[count]:,}" for count in ("declined", "genuine_declined", "reviewed", "genuine_reviewed")),
+                f"{quality['money_saved']:,.0f}",
+            )
+        console.print(grid)
+    console.print(f"Bundle {bundle.version[:12]} in {bundle.path}", highlight=False, soft_wrap=True)

@@ -1,0 +1,112 @@
+"""Judging past transactions as the stream would have: the same fold, the same judge, and what that would have saved."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.models.costs import Costs
+from assay.models.evaluate import outcome, ranking
+from assay.models.history import History
+from assay.models.judge import Judge, Verdicts
+from assay.schemas.decision import Action, Tier
+from assay.schemas.limits import MAX_BATCH_TRANSACTIONS
+from assay.schemas.transaction import Transaction
+from assay.tables.features import NAMES
+from assay.tables.rates import Rates
+from assay.tables.replay import events_of, replay_events
+
+_AMOUNT = NAMES.index("amount")
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One micro-batch of a backtest."""
+
+    start: int  # row in the history
+    transactions: list[Transaction]
+    features: npt.NDArray[np.float32]
+    verdicts: Verdicts
+
+
+def judge_history(
+    history: History, judge: Judge, rates: Rates, *, first: int = 0, tier: Tier = Tier.FULL, progress: Progress | None = None
+) -> Iterator[Judged]:
+    """Verdicts of a history in micro-batches, in its order, from row `first` on; the rows before only fill the profiles.
+
+    Raises InputError where a row can't be used.
+    """
+    told = progress or (lambda stage, done, total: None)
+    total = len(history)
+    events = events_of(_counted(history, told), rates)
+    done = 0
+
+    def replayed(count: int) -> None:
+        nonlocal done
+        done += count
+        told("replay", done, total)
+
+    features = replay_events(events, replayed)
+    for start in range(first, total, MAX_BATCH_TRANSACTIONS):
+        stop = min(start + MAX_BATCH_TRANSACTIONS, total)
+        transactions = history.part(start, stop)
+        rows = features[start:stop]
+        yield Judged(start, transactions, rows, judge.judge(transactions, rows, tier))
+        told("judge", stop - first, total - first)
+
+
+def _counted(history: History, told: Progress) -> Iterator[Transaction]:
+    for number, transaction in enumerate(history, 1):
+        if number % 1000 == 0 or number == len(history):
+            told("read", number, len(history))
+        yield transaction
+
+
+class Tally:
+    """Adds up a backtest."""
+
+    def __init__(self) -> None:
+        self.actions: Counter[str] = Counter()
+        self.rules: Counter[str] = Counter()
+        self.failures: dict[str, str] = {}
+        self._severe: list[npt.NDArray[np.int8]] = []
+        self._scores: list[npt.NDArray[np.float64]] = []
+        self._amounts: list[npt.NDArray[np.float32]] = []
+
+    def add(self, judged: Judged) -> None:
+        verdicts = judged.verdicts
+        self.actions.update(action.value for action in verdicts.action)
+        self.rules.update(rule for rules in verdicts.rules for rule in rules)
+        self.failures.update(dict(verdicts.failures))
+        self._severe.append(np.array([list(Action).index(action) for action in verdicts.action], np.int8))
+        self._scores.append(verdicts.score)
+        self._amounts.append(judged.features[:, _AMOUNT])
+
+    def summary(self, fraud: npt.NDArray[np.bool_] | None, costs: Costs) -> dict[str, Any]:
+        """Counts, and with labels, bool (n,), ranking and money; beside them as many alerts by amount alone."""
+        summary: dict[str, Any] = {
+            "transactions": sum(self.actions.values()),
+            "actions": {action.value: self.actions[action.value] for action in Action},
+            "rules": dict(self.rules.most_common()),
+            "failed_rules": self.failures,
+        }
+        if fraud is None or not self._scores:
+            return summary
+        actions, scores = np.concatenate(self._severe), np.concatenate(self._scores)
+        amounts = np.nan_to_num(np.concatenate(self._amounts).astype(np.float64))
+        declined, reviewed = actions == list(Action).index(Action.DECLINE), actions == list(Action).index(Action.REVIEW)
+        rank = np.empty(len(amounts), np.int64)
+        rank[np.argsort(-amounts, kind="stable")] = np.arange(len(amounts))
+        by_amount = (rank < declined.sum(), (rank >= declined.sum()) & (rank < declined.sum() + reviewed.sum()))
+        known = {} if np.isnan(scores).any() else ranking(scores, fraud)
+        return (
+            summary
+            | known
+            | outcome(declined, reviewed, amounts, fraud, costs)
+            | {"amount_alone": ranking(amounts, fraud) | outcome(*by_amount, amounts, fraud, costs)}
+        )

@@ -1,0 +1,204 @@
+"""Past transactions from a file (Parquet, CSV or JSON lines), by time, validated by the same schema as the stream's."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import jiter
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from pydantic import TypeAdapter, ValidationError
+
+from assay.models.mapping import ATTRIBUTE, Column, resolve, scale
+from assay.schemas.errors import InputError
+from assay.schemas.transaction import Transaction
+
+DEFAULT_LABEL = "fraud"
+DAY_MS = 86_400_000
+_SLICE = 4_096
+_ROW, _TIME = "\0row", "\0time"  # no column has such names
+_TRUE, _FALSE = ("true", "1", "1.0", "yes", "fraud"), ("false", "0", "0.0", "no", "genuine")
+_DEGREES = ("location.latitude", "location.longitude")
+_TRANSACTIONS = TypeAdapter(list[Transaction])
+
+
+@dataclass(frozen=True)
+class History:
+    """n transactions in the order of their time (ties: of the file); each is made and checked when it is asked for.
+
+    `labels`: bool (n,), True for fraud; None where the file has none.
+    """
+
+    path: Path
+    labels: npt.NDArray[np.bool_] | None
+    times_ms: npt.NDArray[np.int64]
+    _frame: pl.DataFrame
+    _fields: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return self._frame.height
+
+    def __iter__(self) -> Iterator[Transaction]:
+        for start in range(0, len(self), _SLICE):
+            yield from self.part(start, min(start + _SLICE, len(self)))
+
+    def part(self, start: int, stop: int) -> list[Transaction]:
+        """Transactions start to stop. Raises InputError, which names file, row and field."""
+        rows = self._frame[start:stop]
+        values = {field: _values(field, column, rows) for field, column in self._fields.items()}
+        places = [field.split(".", 1) for field in values]
+        documents = [_nest(places, row) for row in zip(*values.values(), strict=True)]
+        try:
+            return _TRANSACTIONS.validate_python(documents)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            row, field = first["loc"][0], ".".join(str(part) for part in first["loc"][1:])
+            field = field or str(first.get("ctx", {}).get("field", "transaction"))
+            column = self._fields.get(field)
+            raise InputError(
+                f"{self.path}, row {rows[_ROW][int(row)]}: {field} can't be used",
+                expected=first["msg"],
+                got=repr(_dig(documents[int(row)], field))[:100],
+                mend=f"look at column {column.name}, or map another one"
+                if column and column.name
+                else "correct the table or --map",
+            ) from None
+
+
+def read_history(
+    path: Path,
+    mapping: Mapping[str, str],
+    *,
+    label: str = DEFAULT_LABEL,
+    since: date | None = None,
+    until: date | None = None,
+    need_labels: bool = False,
+) -> History:
+    """The transactions of a file from the day `since` to before the day `until` (UTC). Raises InputError."""
+    frame = _read(path)
+    fields = resolve(mapping, frame.columns, path)
+    if label not in frame.columns and (need_labels or label != DEFAULT_LABEL):
+        raise InputError(f"{path} has no column {label}", expected=f"one of {', '.join(frame.columns)}", mend="--label COLUMN")
+    wanted = {column.name for column in fields.values() if column.name} | ({label} & set(frame.columns))
+    frame = frame.select(sorted(wanted)).with_row_index(_ROW, 1)
+    frame = frame.with_columns(_time(fields["timestamp"], frame).alias(_TIME))
+    for bound, keep in ((since, pl.col(_TIME).ge), (until, pl.col(_TIME).lt)):
+        if bound is not None:
+            frame = frame.filter(keep((bound - date(1970, 1, 1)).days * DAY_MS).fill_null(True))
+    if frame.is_empty():
+        raise InputError(
+            f"{path} has no transactions{' between these days' if since or until else ''}", expected="at least one"
+        )
+    frame = frame.sort(_TIME, maintain_order=True)
+    labels = _labels(frame, label, path) if label in frame.columns else None
+    return History(path, labels, frame[_TIME].fill_null(0).to_numpy(), frame, fields)
+
+
+def _read(path: Path) -> pl.DataFrame:
+    readers: dict[str, Callable[[Path], pl.DataFrame]] = {
+        ".parquet": pl.read_parquet,
+        # As text: an amount must not pass through a float, nor lose an identifier its zeros.
+        ".csv": lambda file: pl.read_csv(file, infer_schema=False),
+        ".jsonl": _read_lines,
+        ".ndjson": _read_lines,
+    }
+    reader = readers.get(path.suffix)
+    if reader is None:
+        raise InputError(
+            f"what format is {path.name}?", expected=f"a name that ends in {', '.join(readers)}", mend="rename or convert it"
+        )
+    try:
+        return reader(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path} can't be read", expected=f"a {path.suffix} file", got=str(error).splitlines()[0]) from None
+
+
+def _read_lines(path: Path) -> pl.DataFrame:
+    rows = []
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                document = jiter.from_json(line, float_mode="decimal")
+                rows.append(dict(_flat(document)))
+            except (ValueError, AttributeError) as error:
+                raise InputError(f"{path}, line {number}: not a JSON object", got=str(error)) from None
+    return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+
+
+def _flat(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, str(value) if isinstance(value, Decimal) else value
+
+
+def _time(column: Column, frame: pl.DataFrame) -> pl.Expr:
+    """Epoch milliseconds, to sort and to select by; null where the schema will refuse the timestamp anyway."""
+    if column.name is None:
+        return pl.lit(None, pl.Int64)
+    dtype, values = frame.schema[column.name], pl.col(column.name)
+    if dtype.is_temporal():
+        return values.cast(pl.Datetime("ms")).dt.epoch("ms")
+    if dtype == pl.String:
+        numbers = values.cast(pl.Float64, strict=False) * float(column.factor)
+        moments = values.str.to_datetime("%+", time_unit="ms", time_zone="UTC", strict=False).dt.epoch("ms")
+        return pl.coalesce(numbers.round().cast(pl.Int64, strict=False), moments)
+    return (values.cast(pl.Float64) * float(column.factor)).round().cast(pl.Int64)
+
+
+def _labels(frame: pl.DataFrame, label: str, path: Path) -> npt.NDArray[np.bool_]:
+    texts = frame[label].cast(pl.String).str.to_lowercase()
+    wrong = ~texts.is_in([*_TRUE, *_FALSE]).fill_null(False)
+    if wrong.any():
+        at = int(wrong.arg_max() or 0)
+        raise InputError(
+            f"{path}, row {frame[_ROW][at]}: {label} is no label", expected="true or false, 1 or 0", got=repr(frame[label][at])
+        )
+    return texts.is_in(_TRUE).to_numpy()
+
+
+def _values(field: str, column: Column, rows: pl.DataFrame) -> list[Any]:
+    """The values of one field in the form that the schema takes."""
+    if column.name is None:
+        return [column.constant] * rows.height if column.constant is not None else [f"row-{row}" for row in rows[_ROW]]
+    values = rows[column.name]
+    if field == "timestamp":
+        whole_numbers = values.dtype != pl.String or column.factor != 1 or bool(values.str.contains(r"^\d+$").all())
+        return rows[_TIME].to_list() if whole_numbers else values.to_list()
+    if field == "amount":
+        return [value if value is None else scale(value, column.factor) for value in values.to_list()]
+    if field in _DEGREES:
+        return values.cast(pl.Float64, strict=False).to_list()
+    if field == "merchant.category":
+        return values.cast(pl.String).str.zfill(4).to_list()
+    if field.startswith(ATTRIBUTE):
+        return values.to_list()
+    return values.cast(pl.String).to_list()
+
+
+def _nest(places: list[list[str]], row: tuple[Any, ...]) -> dict[str, Any]:
+    """A transaction as the schema takes it; what is null is absent."""
+    nested: dict[str, Any] = {}
+    for place, value in zip(places, row, strict=True):
+        if value is None:
+            continue
+        if len(place) == 1:
+            nested[place[0]] = value
+        elif place[0] in nested:
+            nested[place[0]][place[1]] = value
+        else:
+            nested[place[0]] = {place[1]: value}
+    return nested
+
+
+def _dig(document: Any, field: str) -> Any:
+    for part in field.split("."):
+        document = document.get(part) if isinstance(document, dict) else None
+    return document

@@ -1,0 +1,220 @@
+"""From past transactions with labels to a bundle.
+
+    by time:  | learn: the trees grow | tune: early stopping, calibration, thresholds | (gap) | held out: the report |
+
+Features come from the same fold as the stream's. Nothing that came later teaches what is asked about what came before.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.models.bundle import Bundle, write_bundle
+from assay.models.calibration import fit_calibration
+from assay.models.costs import Costs, best_thresholds
+from assay.models.ensemble import Ensemble
+from assay.models.evaluate import at_thresholds, ranking
+from assay.models.forest import Forest, read_forest
+from assay.models.manifest import SCORED_TIERS, Thresholds, TierSettings
+from assay.models.members import MAX_TREES, grow
+from assay.models.reasons import SHIPPED
+from assay.schemas.decision import Tier
+from assay.schemas.errors import InputError
+from assay.schemas.transaction import Transaction
+from assay.tables.features import NAMES, PROFILE_FEATURES
+from assay.tables.rates import Rates
+from assay.tables.replay import events_of, replay_events
+
+DAY_MS = 86_400_000
+LEAST_FRAUD = 10  # in the part that is learnt from, and in the one that is tuned on
+_AMOUNT = NAMES.index("amount")
+
+Features = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+Times = npt.NDArray[np.int64]
+
+
+Progress = Callable[[str, int, int], None]  # (stage, how much of it is done, of how much)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How the rows are divided, by their time. Shares are of the rows that are used."""
+
+    holdout: float = 0.15  # kept for the report
+    tune: float = 0.2  # of what is not held out: its later part
+    warm_up_days: float = 0.0  # the first days fill the profiles and teach nothing
+    gap_days: float = 0.0  # left out before what is held out: labels that would not have been known yet
+
+
+def train(
+    transactions: Iterable[Transaction],
+    labels: npt.ArrayLike,
+    out: Path,
+    *,
+    rates: Rates,
+    costs: Costs | None = None,
+    split: Split | None = None,
+    seed: int = 7,
+    nthread: int = 2,
+    progress: Progress | None = None,
+) -> Bundle:
+    """Train on transactions in the order of their time with their labels, bool (n,), True for fraud; write the bundle to `out`.
+
+    Raises InputError where there is too little fraud to learn from, BundleError where `out` can't be written.
+    """
+    fraud = np.asarray(labels, np.bool_)
+    told: Progress = progress or _silent
+    events = events_of(_counted(transactions, len(fraud), told), rates)
+    if len(events) != len(fraud):
+        raise InputError("transactions and labels differ in number", expected=f"{len(events)} labels", got=str(len(fraud)))
+    done = 0
+
+    def replayed(count: int) -> None:
+        nonlocal done
+        done += count
+        told("replay", done, len(fraud))
+
+    features = replay_events(events, replayed)
+    return train_on_features(
+        features,
+        events["time_ms"].astype(np.int64),
+        fraud,
+        out,
+        costs=costs,
+        split=split,
+        seed=seed,
+        nthread=nthread,
+        progress=told,
+    )
+
+
+def train_on_features(
+    features: Features,
+    times_ms: Times,
+    fraud: Flags,
+    out: Path,
+    *,
+    costs: Costs | None = None,
+    split: Split | None = None,
+    seed: int = 7,
+    nthread: int = 2,
+    progress: Progress | None = None,
+) -> Bundle:
+    """The same from features, float32 (n, F), with the time (epoch ms) and label of each row."""
+    costs, split, told = costs or Costs(), split or Split(), progress or _silent
+    learn, tune, held = divide(times_ms, fraud, split)
+    members = grow(
+        features[learn],
+        fraud[learn],
+        features[tune],
+        fraud[tune],
+        seed=seed,
+        nthread=nthread,
+        step=lambda name, trees: told(f"grow {name}", trees, MAX_TREES),
+    )
+    forest = read_forest([bytes(model.save_raw("json")) for _, model in members])
+    tuned_on, held_out = (features[tune], fraud[tune]), (features[held], fraud[held])
+    tiers = {tier: _tune(forest, tier, *tuned_on, costs) for tier in SCORED_TIERS}
+    by_amount = best_thresholds(_amounts(features[tune]), _amounts(features[tune]), fraud[tune], costs)
+    report = {
+        "learnt_from": _part(learn, times_ms, fraud),
+        "tuned_on": _part(tune, times_ms, fraud),
+        "held_out": _part(held, times_ms, fraud),
+        "members": {name: model.num_boosted_rounds() for name, model in members},
+        "seed": seed,
+        "split": asdict(split),
+        "tiers": {tier.value: _quality(forest, tier, settings, *held_out, costs) for tier, settings in tiers.items()},
+        "amount_alone": _judged(_amounts(features[held]), *held_out, *by_amount, costs),
+    }
+    manifest = {"tiers": tiers, "costs": costs, "summary": _summary(report)}
+    return write_bundle(out, manifest, members, SHIPPED.read_bytes(), report)
+
+
+def _tune(forest: Forest, tier: Tier, features: Features, fraud: Flags, costs: Costs) -> TierSettings:
+    """Calibration and thresholds of a tier, from rows that no tree has seen."""
+    features = _seen_in(features, tier)
+    calibration = fit_calibration(Ensemble(forest, {}).margin(features, tier), fraud)
+    scores = Ensemble(forest, {tier: calibration}).score(features, tier)[0]
+    review, decline = best_thresholds(scores, _amounts(features), fraud, costs)
+    return TierSettings(calibration=calibration, thresholds=Thresholds(review=review, decline=decline))
+
+
+def _quality(
+    forest: Forest, tier: Tier, settings: TierSettings, features: Features, fraud: Flags, costs: Costs
+) -> dict[str, Any]:
+    features = _seen_in(features, tier)
+    scores = Ensemble(forest, {tier: settings.calibration}).score(features, tier)[0]
+    return _judged(scores, features, fraud, settings.thresholds.review, settings.thresholds.decline, costs)
+
+
+def divide(
+    times_ms: Times, fraud: Flags, split: Split
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Row numbers to learn from, to tune on and held out, in the order of time. Raises InputError where fraud is missing."""
+    order = np.argsort(times_ms, kind="stable")
+    if len(order):
+        order = order[times_ms[order] >= times_ms[order[0]] + split.warm_up_days * DAY_MS]
+    held_from = len(order) - round(len(order) * split.holdout)
+    held, before = order[held_from:], order[:held_from]
+    if len(held):
+        before = before[times_ms[before] < times_ms[held[0]] - split.gap_days * DAY_MS]
+    tune_from = len(before) - round(len(before) * split.tune)
+    learn, tune = before[:tune_from], before[tune_from:]
+    for name, part in (("learn from", learn), ("tune on", tune)):
+        if fraud[part].sum() < LEAST_FRAUD or fraud[part].all():
+            raise InputError(
+                f"too little to {name}: {int(fraud[part].sum())} fraud in {len(part)} transactions",
+                expected=f"at least {LEAST_FRAUD} fraud, and genuine payments, in each part",
+                mend="give a longer history, or hold out less",
+            )
+    return learn, tune, held
+
+
+def _counted(transactions: Iterable[Transaction], total: int, told: Progress) -> Iterable[Transaction]:
+    for number, transaction in enumerate(transactions, 1):
+        if number % 1000 == 0 or number == total:
+            told("read", number, total)
+        yield transaction
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    pass
+
+
+def _amounts(features: Features) -> npt.NDArray[np.float64]:
+    return np.nan_to_num(features[:, _AMOUNT].astype(np.float64))
+
+
+def _seen_in(features: Features, tier: Tier) -> Features:
+    if tier is Tier.NO_ENTITIES:
+        features = features.copy()
+        features[:, PROFILE_FEATURES:] = np.nan
+    return features
+
+
+def _part(rows: npt.NDArray[np.intp], times_ms: Times, fraud: Flags) -> dict[str, Any]:
+    times = times_ms[rows]
+    span = {"from_ms": int(times.min()), "to_ms": int(times.max())} if len(rows) else {}
+    return {"transactions": len(rows), "fraud": int(fraud[rows].sum())} | span
+
+
+def _judged(
+    scores: npt.NDArray[np.float64], features: Features, fraud: Flags, review: float, decline: float, costs: Costs
+) -> dict[str, Any]:
+    return ranking(scores, fraud) | at_thresholds(scores, _amounts(features), fraud, review, decline, costs)
+
+
+def _summary(report: dict[str, Any]) -> dict[str, Any]:
+    kept = ("average_precision", "auc", "money_saved")
+    return {
+        "trained_on": report["learnt_from"]["transactions"],
+        "trained_fraud": report["learnt_from"]["fraud"],
+        "held_out": report["held_out"]["transactions"],
+        "held_out_fraud": report["held_out"]["fraud"],
+        "tiers": {tier: {name: quality[name] for name in kept} for tier, quality in report["tiers"].items()},
+    }
