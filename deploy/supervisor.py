@@ -74,9 +74,10 @@ class Service:
     log: Path | None = None
 
     def tail(self) -> str:
-        """The end of its log, on one line."""
+        """The end of its log, on one line, without the frames of stack traces."""
         texts = [path.read_text(errors="replace") for path in self._logs() if path.is_file()]
-        return " | ".join("".join(texts).strip().splitlines()[-6:])[-1500:]
+        lines = [line.strip() for line in "".join(texts).splitlines()]
+        return " | ".join([line for line in lines if line and not line.startswith(("at ", "... "))][-6:])[-1500:]
 
     def _logs(self) -> list[Path]:
         return [self.log, self.log.with_suffix(".out")] if self.log else []
