@@ -2,9 +2,12 @@
 
 from datetime import date, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from assay.models.history import History
 
 Table = Annotated[Path, typer.Argument(help="Transactions: .parquet, .csv or .jsonl; one a row.", show_default=False)]
 Map = Annotated[
@@ -26,10 +29,44 @@ Until = Annotated[
     typer.Option("--until", formats=["%Y-%m-%d"], metavar="DAY", help="First day that is no longer read (UTC)."),
 ]
 WarmUp = Annotated[float, typer.Option("--warm-up", min=0, help="Days at the start that only fill the profiles.")]
+SkipRefused = Annotated[
+    bool,
+    typer.Option("--skip-refused", help="Leave out rows that are no valid transaction, as the stream does, and count them."),
+]
 RatesFile = Annotated[Path | None, typer.Option("--rates", help="Exchange rates (CSV); else those of the settings.")]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object for a machine to read.")]
 
 
-def day(moment: datetime | None) -> date | None:
-    """The day of an option."""
+def read(
+    table: Path,
+    map_: list[str] | None,
+    map_file: Path | None,
+    label: str,
+    from_: datetime | None,
+    until: datetime | None,
+    skip_refused: bool,
+    *,
+    need_labels: bool = False,
+) -> "tuple[History, int]":
+    """The history that the options name, and how many rows were left out."""
+    from rich.console import Console
+
+    from assay.models.history import read_history
+    from assay.models.mapping import parse_mapping
+
+    history = read_history(
+        table, parse_mapping(map_ or (), map_file), label=label, since=_day(from_), until=_day(until), need_labels=need_labels
+    )
+    if not skip_refused:
+        return history, 0
+    kept, first = history.without_refused()
+    left_out = len(history) - len(kept)
+    if left_out:
+        Console(stderr=True).print(
+            f"{left_out:,} rows left out; the first: {first}", highlight=False, markup=False, soft_wrap=True
+        )
+    return kept, left_out
+
+
+def _day(moment: datetime | None) -> date | None:
     return None if moment is None else moment.date()

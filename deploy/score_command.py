@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.deploy.history_options import From, Json, Label, Map, MapFile, RatesFile, Table, Until, WarmUp, day
+from assay.deploy.history_options import From, Json, Label, Map, MapFile, RatesFile, SkipRefused, Table, Until, WarmUp, read
 
 
 def score(
@@ -22,6 +22,7 @@ def score(
     tier: Annotated[
         str, typer.Option(help="How much of the system answers: full, no_entities, lead_model or rules_only.")
     ] = "full",
+    skip_refused: SkipRefused = False,
     rates: RatesFile = None,
     json_: Json = False,
 ) -> None:
@@ -37,9 +38,8 @@ def score(
     from assay.deploy.progress_bars import progress_bars
     from assay.models.backtest import Tally, judge_history
     from assay.models.bundle import Bundle
-    from assay.models.history import DAY_MS, read_history
+    from assay.models.history import DAY_MS
     from assay.models.judge import Judge
-    from assay.models.mapping import parse_mapping
     from assay.models.rules import Rules
     from assay.schemas.decision import Tier
     from assay.schemas.errors import SettingError
@@ -52,7 +52,7 @@ def score(
     with writer(out) as write:
         loaded = Bundle.load(settings.bundle)
         judge = Judge(loaded, Rules.load(settings.rules))
-        history = read_history(table, parse_mapping(map_ or (), map_file), label=label, since=day(from_), until=day(until))
+        history, left_out = read(table, map_, map_file, label, from_, until, skip_refused)
         first = int(history.times_ms.searchsorted(history.times_ms[0] + warm_up * DAY_MS)) if warm_up else 0
         tally = Tally()
         known_rates = Rates.load(settings.rates or SHIPPED_RATES)
@@ -66,7 +66,7 @@ def score(
     if json_:
         import json
 
-        print(json.dumps({"bundle": loaded.version, "tier": tier} | summary))
+        print(json.dumps({"bundle": loaded.version, "tier": tier, "left_out": left_out} | summary))
 
 
 def _show(summary: dict[str, Any], out: Path | None) -> None:

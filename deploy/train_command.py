@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.deploy.history_options import From, Json, Label, Map, MapFile, RatesFile, Table, Until, WarmUp, day
+from assay.deploy.history_options import From, Json, Label, Map, MapFile, RatesFile, SkipRefused, Table, Until, WarmUp, read
 
 
 def train(
@@ -21,6 +21,7 @@ def train(
     warm_up: WarmUp = 0.0,
     holdout: Annotated[float, typer.Option(min=0, max=0.8, help="Share, the latest, that is kept for the report.")] = 0.15,
     gap: Annotated[float, typer.Option(min=0, help="Days before it that are left out: labels not known yet.")] = 0.0,
+    skip_refused: SkipRefused = False,
     rates: RatesFile = None,
     seed: Annotated[int, typer.Option(help="Of the random choices in training.")] = 7,
     threads: Annotated[int, typer.Option(min=1, help="Processor cores that training uses.")] = 2,
@@ -35,17 +36,13 @@ def train(
       assay train history.parquet --out bundle --from 2026-01-01 --until 2026-03-01 --gap 7
     """
     from assay.deploy.progress_bars import progress_bars
-    from assay.models.history import read_history
-    from assay.models.mapping import parse_mapping
     from assay.models.training import Split
     from assay.models.training import train as make
     from assay.streams.settings import Settings
     from assay.tables.rates import SHIPPED_RATES, Rates
 
     settings = Settings.load(bundle=out, rates=rates)
-    history = read_history(
-        table, parse_mapping(map_ or (), map_file), label=label, since=day(from_), until=day(until), need_labels=True
-    )
+    history, left_out = read(table, map_, map_file, label, from_, until, skip_refused, need_labels=True)
     with progress_bars() as report:
         bundle = make(
             history,
@@ -61,7 +58,7 @@ def train(
     if json_:
         import json
 
-        print(json.dumps({"bundle": str(settings.bundle), "version": bundle.version} | bundle.report))
+        print(json.dumps({"bundle": str(settings.bundle), "version": bundle.version, "left_out": left_out} | bundle.report))
 
 
 def _show(bundle: Any) -> None:

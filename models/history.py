@@ -48,25 +48,47 @@ class History:
 
     def part(self, start: int, stop: int) -> list[Transaction]:
         """Transactions start to stop. Raises InputError, which names file, row and field."""
-        rows = self._frame[start:stop]
-        values = {field: _values(field, column, rows) for field, column in self._fields.items()}
-        places = [field.split(".", 1) for field in values]
-        documents = [_nest(places, row) for row in zip(*values.values(), strict=True)]
+        documents = self._documents(start, stop)
         try:
             return _TRANSACTIONS.validate_python(documents)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            row, field = first["loc"][0], ".".join(str(part) for part in first["loc"][1:])
-            field = field or str(first.get("ctx", {}).get("field", "transaction"))
-            column = self._fields.get(field)
-            raise InputError(
-                f"{self.path}, row {rows[_ROW][int(row)]}: {field} can't be used",
-                expected=first["msg"],
-                got=repr(_dig(documents[int(row)], field))[:100],
-                mend=f"look at column {column.name}, or map another one"
-                if column and column.name
-                else "correct the table or --map",
-            ) from None
+            raise self._refused(error, documents, start) from None
+
+    def without_refused(self) -> "tuple[History, InputError | None]":
+        """The history without the rows that the schema refuses (dead letters in the stream), and why the first was refused."""
+        refused: list[int] = []
+        first: InputError | None = None
+        for start in range(0, len(self), _SLICE):
+            documents = self._documents(start, start + _SLICE)
+            try:
+                _TRANSACTIONS.validate_python(documents)
+            except ValidationError as error:
+                first = first or self._refused(error, documents, start)
+                refused += {start + int(one["loc"][0]) for one in error.errors(include_url=False, include_input=False)}
+        kept = np.ones(len(self), np.bool_)
+        kept[refused] = False
+        labels = None if self.labels is None else self.labels[kept]
+        return History(self.path, labels, self.times_ms[kept], self._frame.filter(kept), self._fields), first
+
+    def _documents(self, start: int, stop: int) -> list[dict[str, Any]]:
+        rows = self._frame[start:stop]
+        values = {field: _values(field, column, rows) for field, column in self._fields.items()}
+        places = [field.split(".", 1) for field in values]
+        return [_nest(places, row) for row in zip(*values.values(), strict=True)]
+
+    def _refused(self, error: ValidationError, documents: list[dict[str, Any]], start: int) -> InputError:
+        first = error.errors(include_url=False)[0]
+        at, field = int(first["loc"][0]), ".".join(str(part) for part in first["loc"][1:])
+        field = field or str(first.get("ctx", {}).get("field", "transaction"))
+        column = self._fields.get(field)
+        return InputError(
+            f"{self.path}, row {self._frame[_ROW][start + at]}: {field} can't be used",
+            expected=first["msg"],
+            got=repr(_dig(documents[at], field))[:100],
+            mend=f"look at column {column.name}, or leave such rows out (--skip-refused)"
+            if column and column.name
+            else "correct --map",
+        )
 
 
 def read_history(

@@ -47,13 +47,14 @@ class _Line(BaseModel):
 
     id: str = Field(pattern=r"^[a-z][a-z0-9_]{0,63}$", description="a name of lower case letters, digits and _, at most 64")
     when: str = Field(max_length=MAX_PREDICATE_CHARACTERS, description="a SQL predicate, as text")
-    then: Action = Field(description="review or decline; approve only with `list: allow`")
+    # Not `Action`, which takes a word that it does not know for a review.
+    then: Literal["approve", "review", "decline"] = Field(description="review or decline; approve only with `list: allow`")
     reason: Annotated[str, Field(min_length=1, max_length=200, description="what an analyst reads, at most 200 characters")]
     list: Literal["allow", "block"] | None = Field(None, description="allow or block")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if (self.then is Action.APPROVE) != (self.list == "allow"):
+        if (self.then == "approve") != (self.list == "allow"):
             raise ValueError("approve goes with `list: allow`, and only with it")
         return self
 
@@ -215,7 +216,9 @@ def _rule(line: _Line, path: Path) -> Rule:
     except Exception as error:  # Polars has no common base for what its parser raises
         raise RulesError(f"{where}: bad SQL", expected="a SQL predicate", got=str(error).splitlines()[0][:200]) from None
     _check_names(names, where)
-    return Rule(line.id, line.when, line.then, line.reason, line.list, expression, _types(expression, tuple(names), where))
+    return Rule(
+        line.id, line.when, Action(line.then), line.reason, line.list, expression, _types(expression, tuple(names), where)
+    )
 
 
 def _check_names(names: Mapping[str, None], where: str) -> None:
