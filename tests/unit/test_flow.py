@@ -1,0 +1,76 @@
+"""What keeps overlapping micro-batches in order, and what may be committed."""
+
+import asyncio
+
+import pytest
+
+from assay.agents.flow import Acknowledgements, Continuity, Turns
+from assay.schemas.errors import ContinuityError
+from assay.streams.micro_batches import MicroBatch, Release
+
+
+class Record:
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+def batch(**parts: list[int]) -> MicroBatch:
+    return MicroBatch(0, {int(p[1:]): [Record(o) for o in offsets] for p, offsets in parts.items()}, Release.IDLE)
+
+
+async def test_i3_turns_come_in_the_order_of_their_numbers_whoever_asks_first():
+    turns, order = Turns(), []
+
+    async def ask(number: int, delay: float) -> None:
+        await asyncio.sleep(delay)
+        async with turns.turn(number):
+            await asyncio.sleep(0.001)
+            order.append(number)
+
+    await asyncio.gather(ask(2, 0), ask(0, 0.01), ask(1, 0.002), ask(3, 0.03))
+    assert order == [0, 1, 2, 3]
+
+
+async def test_i3_nothing_follows_a_turn_that_failed():
+    turns = Turns()
+
+    async def take(number: int, error: Exception | None = None) -> None:
+        async with turns.turn(number):
+            if error:
+                raise error
+
+    with pytest.raises(OSError, match="broken"):
+        await take(0, OSError("broken"))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(take(1), 0.02)
+
+
+def test_i1_an_open_record_holds_back_what_may_be_committed():
+    acknowledgements = Acknowledgements()
+    acknowledgements.open(0, 7)
+    acknowledgements.open(0, 9)
+    assert acknowledgements.reached(0, 20) == 7
+    assert acknowledgements.close(0, 7) == 9
+    assert acknowledgements.reached(0, 25) == 9
+    assert acknowledgements.close(0, 9) == 25
+
+
+def test_batches_that_follow_each_other_pass_the_check_of_continuity():
+    continuity = Continuity()
+    continuity.begin({0: 5, 1: 0})
+    continuity.check(batch(p0=[5, 6], p1=[0]))
+    continuity.check(batch(p0=[7]))
+
+
+@pytest.mark.parametrize("offsets", [[8], [6]], ids=["records are missing", "records come twice"])
+def test_i1_a_batch_that_does_not_begin_where_the_last_ended_is_an_error(offsets):
+    continuity = Continuity()
+    continuity.begin({0: 5})
+    continuity.check(batch(p0=[5, 6]))
+    with pytest.raises(ContinuityError, match="offset 7"):
+        continuity.check(batch(p0=offsets))
+
+
+def test_i1_a_partition_that_is_not_ours_is_an_error():
+    with pytest.raises(ContinuityError, match="not ours"):
+        Continuity().check(batch(p3=[0]))
