@@ -23,8 +23,9 @@ class Turns:
     async def turn(self, number: int) -> AsyncIterator[None]:
         """Wait for every lower number to have had its turn. A turn that fails is the last: nothing may follow it."""
         if number != self._next:
-            self._waiting[number] = asyncio.get_running_loop().create_future()
-            await self._waiting.pop(number)
+            called = self._waiting[number] = asyncio.get_running_loop().create_future()
+            await called
+            del self._waiting[number]
         yield
         self._next = number + 1
         if (following := self._waiting.get(self._next)) is not None:

@@ -89,6 +89,13 @@ class Profiles:
         recalled.folded = self._rows.folded(recalled.gathered, recalled.fresh)
         return features if recalled.fresh.all() else np.ascontiguousarray(features[recalled.fresh])
 
+    def peek(self, request: Request) -> npt.NDArray[np.float32]:
+        """The features that a transaction would have now, (1, FEATURE_COUNT) float32, without folding it."""
+        recalled = self.recall([request])
+        features = np.full((1, FEATURE_COUNT), np.nan, np.float32)
+        fold(recalled.gathered.rows, recalled.gathered.slots, recalled.events, np.array([NEW]), features)
+        return features
+
     async def remember(self, recalled: Recalled) -> None:
         """Rows to the changelog, acknowledged, and only then to disk (invariant I3). Raises PublishError."""
         last = {

@@ -4,23 +4,24 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from assay.schemas import limits
+from assay.schemas.source import Source
 
 
 class Remembered(NamedTuple):
-    """A published decision: its bytes, where its transaction lay, and a digest of what was sent."""
+    """A published decision: its bytes, its source, and a hash of what was sent (this process's)."""
 
     value: bytes
-    offset: int
-    payload: bytes
+    source: Source
+    payload: int
 
 
 class RecentDecisions:
     """By source partition and full identity; the oldest go first.
 
     >>> recent = RecentDecisions(most=1)
-    >>> recent.add(0, "user", "a", Remembered(b"{}", 7, b""))
-    >>> recent.add(0, "user", "b", Remembered(b"{}", 8, b""))
-    >>> recent.get(0, "user", "a"), recent.get(0, "user", "b").offset
+    >>> recent.add(0, "user", "a", Remembered(b"{}", Source("t", 0, 7), 0))
+    >>> recent.add(0, "user", "b", Remembered(b"{}", Source("t", 0, 8), 0))
+    >>> recent.get(0, "user", "a"), recent.get(0, "user", "b").source.offset
     (None, 8)
     """
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.agents.answers import Answers
+from assay.agents.evidence import EvidenceLog
 from assay.agents.flow import Turns
 from assay.agents.profiles import Profiles, Recalled
 from assay.agents.steer import InForce
@@ -34,11 +35,12 @@ class Scorer:
         entities: Entities,
         in_force: InForce,
         answers: Answers,
+        evidence: EvidenceLog,
         acknowledge: Callable[[MicroBatch], None],
         metrics: Metrics,
     ) -> None:
         self._profiles, self._entities, self._in_force = profiles, entities, in_force
-        self._answers, self._acknowledge, self._metrics = answers, acknowledge, metrics
+        self._answers, self._evidence, self._acknowledge, self._metrics = answers, evidence, acknowledge, metrics
         self._publishing, self._remembering = Turns(), Turns()
 
     async def score(self, batch: MicroBatch) -> None:
@@ -57,14 +59,14 @@ class Scorer:
             verdicts = self._judge(recalled, features, windows)  # 5
         async with self._publishing.turn(batch.number):
             with self._stage("answer"):
-                answers = self._answers.prepare(decoded, recalled, verdicts, features, windows)
+                answers = self._answers.prepare(decoded, recalled, verdicts)
             with self._stage("publish"):
                 await self._answers.publish(answers)  # 6
         async with self._remembering.turn(batch.number):
             with self._stage("remember"):
                 await self._profiles.remember(recalled)  # 7
             self._acknowledge(batch)  # 8
-        await self._answers.publish_evidence(answers)
+        await self._evidence.publish(recalled.fresh_requests, features, windows, verdicts.tier)
 
     async def _ask_entities(self, recalled: Recalled) -> EntityAnswer:
         partitions = np.array([request.source.partition for request in recalled.fresh_requests], np.int64)

@@ -9,9 +9,9 @@ from typing import Self
 from assay.models.bundle import Bundle
 from assay.models.judge import Judge
 from assay.models.rules import Rules
-from assay.schemas.decision import Digests
+from assay.schemas.decision import encode_digests
 from assay.streams.settings import Settings
-from assay.tables.rates import Rates
+from assay.tables.rates import SHIPPED_RATES, Rates
 
 
 class InForce:
@@ -19,11 +19,10 @@ class InForce:
 
     def __init__(self, bundle: Bundle, rules: Rules, rates: Rates) -> None:
         self.judge, self.rates = Judge(bundle, rules), rates
-        self.digests = Digests(
-            bundle=bundle.version, rules=rules.digest, lists="", thresholds=bundle.thresholds_digest, rates=rates.digest
-        )
+        self.version = bundle.version
+        self.digests = encode_digests(bundle.version, rules.digest, None, bundle.thresholds_digest, rates.digest)
 
     @classmethod
     def load(cls, settings: Settings) -> Self:
         """What the settings name. Raises BundleError, RulesError or RatesError, with the file named."""
-        return cls(Bundle.load(settings.bundle), Rules.load(settings.rules), Rates.load(settings.rates))
+        return cls(Bundle.load(settings.bundle), Rules.load(settings.rules), Rates.load(settings.rates or SHIPPED_RATES))

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,17 +15,21 @@ import faust
 from faust.types import TP
 
 from assay.agents.answers import Answers
+from assay.agents.evidence import EvidenceLog
 from assay.agents.flow import Acknowledgements, Flow
 from assay.agents.learn import Learner
 from assay.agents.profiles import Profiles
 from assay.agents.progress import Progress
 from assay.agents.recent import RecentDecisions
+from assay.agents.repeats import Repeats
 from assay.agents.score import Scorer
 from assay.agents.steer import InForce
 from assay.agents.take_over import TakeOver
 from assay.schemas import limits
+from assay.schemas.decision import Tier
+from assay.schemas.decode import Request
 from assay.schemas.errors import AssayError
-from assay.schemas.headers import ReplyTopics
+from assay.schemas.reply_topics import ReplyTopics
 from assay.streams.app import build_app, raw_topic
 from assay.streams.decision_reader import DecisionReader
 from assay.streams.ending import end_process
@@ -75,8 +79,13 @@ class Worker:
         self.app = build_app(settings, ProfileTable)
         self.table: ProfileTable = self.app.Table("profiles", key_type=bytes, value_type=bytes, partitions=partitions)
         self.profiles = Profiles(self.table.rows, self.changelog_publisher, in_force.rates, self.table.changelog_topic_name)
-        self.answers = Answers(self)
-        scorer = Scorer(self.profiles, self.entities, in_force, self.answers, self.acknowledge, metrics)
+        repeats = Repeats(self.reader, self._later, self.acknowledgements.open, self.answered, self._judge_anew)
+        self.answers = repeats.answers = Answers(
+            settings, in_force, self.recent, self.log_publisher, self.replies, metrics,
+            decided_by=lambda: (self.name, self.generation), look_up=repeats.look_up,
+        )  # fmt: skip
+        evidence = EvidenceLog(settings.evidence, self.evidence, in_force)
+        scorer = Scorer(self.profiles, self.entities, in_force, self.answers, evidence, self.acknowledge, metrics)
         self.flow = Flow(scorer.score, self.app.waiting, settings, metrics)
         self.http = HttpPort(
             settings.http_host, settings.http_port, metrics.registry,
@@ -127,6 +136,15 @@ class Worker:
         self.metrics.waiting.set(self.app.waiting.count)
         self.metrics.entity_observations_dropped.set(self.entities.dropped)
         self.metrics.assigned.set(len(self._assigned()))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        self.flow.later(work)
+
+    def _judge_anew(self, request: Request) -> bytes:
+        features = self.profiles.peek(request)
+        verdicts = self.in_force.judge.judge([request.transaction], features, Tier.NO_ENTITIES)
+        [value] = self.answers.encode([request], verdicts)
+        return value
 
     def _commit(self, partition: int, next_offset: int) -> None:
         self.app.consumer.finished[TP(self.settings.transactions, partition)] = next_offset

@@ -40,6 +40,7 @@ class Request:
     correlation: Header | None
     deadline_ms: int  # epoch
     trace: list[Header]
+    payload: int  # hash of the body as it came, of this process: tells a repeat from a conflict
 
 
 @dataclass(slots=True)
@@ -115,6 +116,7 @@ def decode(records: Sequence[SourceRecord], card_number_exempt: frozenset[str] =
                 envelope.correlation,
                 envelope.deadline_ms,
                 envelope.trace,
+                hash(record.value),
             )
         )
     return Decoded(requests, [refusals[index] for index in sorted(refusals)], tombstones)

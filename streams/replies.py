@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from aiokafka.partitioner import murmur2
 
 from assay.schemas import limits
-from assay.schemas.headers import ReplyAddress, ReplyTopics
+from assay.schemas.headers import ReplyAddress
+from assay.schemas.reply_topics import ReplyTopics
 from assay.schemas.source import OutRecord
 from assay.streams.metrics import Metrics
 from assay.streams.outbox import Batch, Outbox

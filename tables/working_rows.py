@@ -33,12 +33,12 @@ class Gathered:
     Attributes:
         users: one for each row.
         rows: ROW (len(users),).
-        slots: int64 (n,): the row of each event.
+        slots: int32 (n,): the row of each event.
     """
 
     users: list[UserKey]
     rows: Rows
-    slots: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class WorkingRows:
     def gather(self, users: Sequence[UserKey]) -> Gathered:
         """The rows for the users of n events, in order; users may repeat."""
         index: dict[UserKey, int] = {}
-        slots = np.fromiter((index.setdefault(user, len(index)) for user in users), np.int64, len(users))
+        slots = np.fromiter((index.setdefault(user, len(index)) for user in users), np.int32, len(users))
         distinct = list(index)
         found: list[bytes | None] = []
         missing: dict[int, list[int]] = {}

@@ -1,0 +1,194 @@
+"""Step 6: verdicts, repeats and refusals become records; decisions first and acknowledged, then the replies to callers."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assay.agents.profiles import Earlier, Recalled
+from assay.agents.recent import RecentDecisions, Remembered
+from assay.agents.steer import InForce
+from assay.models.judge import Verdicts
+from assay.schemas.decision import Tier, encode_decision, encode_model
+from assay.schemas.decode import Decoded, Request
+from assay.schemas.headers import decision_headers, reply_headers
+from assay.schemas.refusal import Refusal, dead_letter, error_reply
+from assay.schemas.source import OutRecord, Source
+from assay.streams.metrics import Metrics
+from assay.streams.publisher import MAX_PUBLISHED_BATCH_BYTES, Publisher
+from assay.streams.replies import Replies, Reply
+from assay.streams.settings import Settings
+
+ByPartition = dict[int, list[OutRecord]]
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What leaves for one micro-batch, and what is left to be looked up."""
+
+    decisions: ByPartition = field(default_factory=dict)
+    dead_letters: ByPartition = field(default_factory=dict)
+    replies: list[Reply] = field(default_factory=list)
+    unknown: list[tuple[Request, Earlier]] = field(default_factory=list)  # repeats whose decision is not in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How a decision that is given again differs from the first time: only in its headers.
+
+    Attributes:
+        first: the source of the transaction that it was made for; None for a first decision.
+        published: it stands in the decisions topic under this very source: only the reply is given again.
+    """
+
+    first: Source | None = None
+    published: bool = False
+    conflict: bool = False
+    beyond_horizon: bool = False
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """As `schemas.headers` takes them."""
+        return {
+            "verdict": self.first.header() if self.first else None,
+            "replay": self.first is not None,
+            "conflict": self.conflict,
+            "beyond_horizon": self.beyond_horizon,
+        }
+
+
+FIRST = Again()
+
+
+class Answers:
+    """Makes answers and publishes them.
+
+    Args:
+        decided_by: (worker, generation), asked for each micro-batch.
+        look_up: takes repeats whose decision is not in memory; their verdicts come later.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        in_force: InForce,
+        recent: RecentDecisions,
+        publisher: Publisher,
+        replies: Replies,
+        metrics: Metrics,
+        *,
+        decided_by: Callable[[], tuple[str, int]],
+        look_up: Callable[[Request, Earlier], Awaitable[None]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._decisions_topic, self._dead_letters_topic = settings.decisions, settings.dead_letters
+        self._in_force, self._recent, self._publisher, self._replies = in_force, recent, publisher, replies
+        self._hash_key = settings.hash_key.get_secret_value().encode()
+        self._metrics, self._decided_by, self._look_up, self._clock = metrics, decided_by, look_up, clock
+
+    def prepare(self, decoded: Decoded, recalled: Recalled, verdicts: Verdicts) -> Prepared:
+        """Records for every request and refusal of a micro-batch, in the order of their sources."""
+        prepared = Prepared()
+        decisions = iter(self.encode(recalled.fresh_requests, verdicts))
+        for position, (request, fresh) in enumerate(zip(recalled.requests, recalled.fresh.tolist(), strict=True)):
+            if fresh:
+                value = next(decisions)
+                self.remember(request, value)
+                self.answer(prepared, request, value)
+            else:
+                self._repeat(prepared, request, recalled.earlier[position])
+        for refusal in decoded.refusals:
+            self._refuse(prepared, refusal)
+        self._count(decoded, verdicts)
+        return prepared
+
+    async def publish(self, prepared: Prepared) -> None:
+        """Return once decisions and dead letters are acknowledged; replies leave after that. Raises PublishError."""
+        topics = ((self._decisions_topic, prepared.decisions), (self._dead_letters_topic, prepared.dead_letters))
+        await asyncio.gather(
+            *(
+                self._publisher.publish(topic, partition, records)
+                for topic, parts in topics
+                for partition, records in parts.items()
+            )
+        )
+        await self._replies.send(prepared.replies)
+        for request, earlier in prepared.unknown:
+            await self._look_up(request, earlier)
+
+    def encode(self, requests: Sequence[Request], verdicts: Verdicts) -> list[bytes]:
+        """The decisions of requests just judged, as bytes."""
+        now_ms = int(self._clock() * 1000)
+        digests, version, (worker, generation) = self._in_force.digests, self._in_force.version, self._decided_by()
+        scores, members = verdicts.score.tolist(), verdicts.members.tolist()
+        missed = sum(now_ms > request.deadline_ms for request in requests)
+        self._metrics.deadline_missed.inc(missed)
+        self._metrics.latency.observe([(now_ms - request.appended_ms) / 1000 for request in requests])
+        return [
+            encode_decision(
+                transaction_id=request.transaction.transaction_id,
+                user_id=request.transaction.user_id,
+                fraud_score=score,
+                action=verdicts.action[i],
+                reasons=verdicts.reasons[i],
+                rules=verdicts.rules[i],
+                model=encode_model(version, "champion", members[i]) if verdicts.tier > Tier.RULES_ONLY else None,
+                digests=digests,
+                tier=verdicts.tier,
+                late_event=request.late_event,
+                deadline_missed=now_ms > request.deadline_ms,
+                decided_ms=now_ms,
+                appended_ms=request.appended_ms,
+                worker=worker,
+                generation=generation,
+                source=request.source,
+            )
+            for i, (request, score) in enumerate(zip(requests, scores, strict=True))
+        ]
+
+    def remember(self, request: Request, value: bytes) -> None:
+        """Keep a decision in memory, for repeats."""
+        transaction = request.transaction
+        self._recent.add(
+            request.source.partition,
+            transaction.user_id,
+            transaction.transaction_id,
+            Remembered(value, request.source, request.payload),
+        )
+
+    def answer(self, prepared: Prepared, request: Request, value: bytes, again: Again = FIRST) -> None:
+        """Add the records that answer one request with a decision."""
+        if not again.published:
+            headers = decision_headers(request.source, request.correlation, request.trace, **again.marks)
+            prepared.decisions.setdefault(request.source.partition, []).append((request.key, value, headers))
+        if request.address is not None:
+            headers = reply_headers(request.address, request.source, request.trace, **again.marks)
+            prepared.replies.append((request.address, (request.key, value, headers)))
+
+    def _repeat(self, prepared: Prepared, request: Request, earlier: Earlier) -> None:
+        transaction = request.transaction
+        known = self._recent.get(request.source.partition, transaction.user_id, transaction.transaction_id)
+        if known is None:
+            prepared.unknown.append((request, earlier))
+        else:
+            conflict = known.payload != request.payload
+            self.answer(prepared, request, known.value, Again(known.source, request.source == known.source, conflict))
+            self._metrics.repeats.labels("conflict" if conflict else "repeat").inc()
+
+    def _refuse(self, prepared: Prepared, refusal: Refusal) -> None:
+        letter = dead_letter(refusal, MAX_PUBLISHED_BATCH_BYTES, self._hash_key)
+        prepared.dead_letters.setdefault(refusal.source.partition, []).append(letter)
+        if refusal.address is not None and (reply := error_reply(refusal)) is not None:
+            prepared.replies.append((refusal.address, reply))
+        self._metrics.dead_letters.labels(refusal.code).inc()
+
+    def _count(self, decoded: Decoded, verdicts: Verdicts) -> None:
+        self._metrics.transactions.inc(len(decoded.requests) + len(decoded.refusals) + decoded.tombstones)
+        self._metrics.tombstones.inc(decoded.tombstones)
+        for action, number in Counter(verdicts.action).items():
+            self._metrics.decisions.labels(action, verdicts.tier).inc(number)
+        for failure in verdicts.failures:
+            self._metrics.rule_failures.labels(failure.rule).inc()
+        self._metrics.misplaced.inc(sum(request.key != request.transaction.user_id.encode() for request in decoded.requests))

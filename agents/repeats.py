@@ -1,0 +1,76 @@
+"""Repeats whose decision is no longer in memory: found in the decisions topic, without holding up the micro-batches.
+
+The source of such a repeat stays open, so that nothing after it is committed before it has its verdict.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import orjson
+
+from assay.agents.answers import Again, Answers, Prepared
+from assay.agents.profiles import Earlier
+from assay.schemas import limits
+from assay.schemas.decode import Request
+from assay.schemas.errors import ServiceError
+from assay.streams.decision_reader import DecisionReader
+
+JudgeAnew = Callable[[Request], bytes]
+
+
+class Repeats:
+    """Looks decisions up and gives them again.
+
+    Args:
+        later: takes work that outlives its micro-batch.
+        opened, answered: called with (partition, offset) of a source when its look-up begins and when it has its verdict.
+        judge_anew: judges a transaction whose decision is beyond the horizon, without folding it again.
+    """
+
+    def __init__(
+        self,
+        reader: DecisionReader,
+        later: Callable[[Coroutine[Any, Any, None]], None],
+        opened: Callable[[int, int], None],
+        answered: Callable[[int, int], None],
+        judge_anew: JudgeAnew,
+    ) -> None:
+        self._reader, self._later, self._opened, self._answered = reader, later, opened, answered
+        self._judge_anew = judge_anew
+        self._room = asyncio.Semaphore(limits.MAX_LOOKUPS_IN_FLIGHT)
+        self.answers: Answers
+
+    async def look_up(self, request: Request, earlier: Earlier) -> None:
+        """Begin a look-up; waits while too many are under way."""
+        await self._room.acquire()
+        self._opened(request.source.partition, request.source.offset)
+        self._later(self._give_again(request, earlier))
+
+    async def _give_again(self, request: Request, earlier: Earlier) -> None:
+        partition = request.source.partition
+        try:
+            found = await self._reader.find(partition, earlier.offset, earlier.appended_ms)
+        except TimeoutError as error:
+            raise ServiceError(
+                f"the decision of source offset {earlier.offset} could not be looked up in time",
+                mend="see that Kafka answers; the worker goes on at this transaction when it is restarted",
+            ) from error
+        finally:
+            self._room.release()
+        prepared, again = (
+            Prepared(),
+            Again(request.source._replace(offset=earlier.offset), earlier.offset == request.source.offset),
+        )
+        if found is not None and _is_of(request, found.value):
+            self.answers.answer(prepared, request, found.value, again)
+        else:
+            self.answers.answer(prepared, request, self._judge_anew(request), Again(beyond_horizon=True))
+        await self.answers.publish(prepared)
+        self._answered(partition, request.source.offset)
+
+
+def _is_of(request: Request, decision: bytes) -> bool:
+    """Whether a decision is of this transaction: identity is compared in full, never by digest."""
+    found, asked = orjson.loads(decision), request.transaction
+    return bool(found["transaction_id"] == asked.transaction_id and found["user_id"] == asked.user_id)
