@@ -160,7 +160,7 @@ def development(settings: Settings) -> Check:
     try:
         ways = []
         if "redis_url" not in named:
-            ways.append(f"Redis from {redis_local.find_server()}")
+            ways.append(f"Redis by {Path(redis_local.find_server()).name}")
         if "bootstrap_servers" not in named:
             kafka_local.find_java()
             kafka_local.find_jars()

@@ -52,23 +52,31 @@ def judge_broker(address: str, facts: KafkaFacts) -> Check:
 
 
 async def _topics_and_keys(settings: Settings) -> list[Check]:
-    admin = AIOKafkaAdminClient(**client_options(settings), request_timeout_ms=int(TIMEOUT_S * 1000))
     try:
-        await asyncio.wait_for(admin.start(), TIMEOUT_S)
-        described = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
-        configs = {spec.name: await configs_of(admin, spec.name) for spec in topic_specs(settings) if spec.name in described}
+        described, configs = await asyncio.wait_for(_describe(settings), 2 * TIMEOUT_S)
     except (KafkaError, OSError, TimeoutError) as error:
         mend = "check ASSAY_SECURITY_PROTOCOL, ASSAY_SASL_* and what this user may do"
         return [fail("topics", f"can't be described: {error!r}", mend)]
-    finally:
-        await admin.close()
     topics = judge_topics(topic_specs(settings), settings, described, configs)
-    if not described.get(settings.transactions):
+    partitions = len(described.get(settings.transactions, []))
+    if not partitions:
         return [topics, warn("key placement", "not checked: there is no transactions topic", "see topics")]
     try:
-        return [topics, await asyncio.wait_for(key_placement(settings), 2 * TIMEOUT_S)]
+        return [topics, await asyncio.wait_for(key_placement(settings, partitions), 2 * TIMEOUT_S)]
     except (KafkaError, OSError, TimeoutError) as error:
         return [topics, failure("key placement", error)]
+
+
+async def _describe(settings: Settings) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+    """{topic: its partitions} of all, and {topic: its configuration} of ours."""
+    admin = AIOKafkaAdminClient(**client_options(settings), request_timeout_ms=int(TIMEOUT_S * 1000))
+    try:
+        await admin.start()
+        described = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
+        ours = [spec.name for spec in topic_specs(settings) if spec.name in described]
+        return described, {name: await configs_of(admin, name) for name in ours}
+    finally:
+        await admin.close()
 
 
 def judge_topics(
@@ -104,33 +112,24 @@ def judge_topics(
     return ok("topics", f"{len(specs)} as they should be, {partitions} partitions")
 
 
-async def key_placement(settings: Settings) -> Check:
-    """Whether the latest transactions lie where their keys belong: murmur2(key) mod partitions."""
+async def key_placement(settings: Settings, count: int) -> Check:
+    """Whether the latest transactions lie where their keys belong: murmur2(key) mod `count` partitions."""
     consumer = AIOKafkaConsumer(**client_options(settings), enable_auto_commit=False)
+    partitions = [TopicPartition(settings.transactions, number) for number in range(count)]
     looked = astray = keyless = 0
     try:
-        await asyncio.wait_for(consumer.start(), TIMEOUT_S)
-        found = await consumer._client.fetch_all_metadata()
-        numbers = sorted(found.partitions_for_topic(settings.transactions) or ())
-        partitions = [TopicPartition(settings.transactions, number) for number in numbers]
+        await consumer.start()
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
         starts = await consumer.beginning_offsets(partitions)
-        left = set()
         for partition in partitions:
-            start = max(starts[partition], ends[partition] - _SAMPLE_PER_PARTITION)
-            consumer.seek(partition, start)
-            if start < ends[partition]:
-                left.add(partition)
-        while left:
-            for partition, records in (await consumer.getmany(*left, timeout_ms=500)).items():
-                for record in records:
-                    looked += 1
-                    keyless += record.key is None
-                    astray += record.key is not None and partition_of(record.key, len(partitions)) != partition.partition
-            for partition in tuple(left):
-                if await consumer.position(partition) >= ends[partition]:
-                    left.remove(partition)
+            consumer.seek(partition, max(starts[partition], ends[partition] - _SAMPLE_PER_PARTITION))
+        while unread := [partition for partition in partitions if await consumer.position(partition) < ends[partition]]:
+            for partition, records in (await consumer.getmany(*unread, timeout_ms=500)).items():
+                looked += len(records)
+                keys = [record.key for record in records if record.key is not None]
+                keyless += len(records) - len(keys)
+                astray += sum(partition_of(key, count) != partition.partition for key in keys)
     finally:
         await consumer.stop()
     return judge_keys(looked, astray, keyless)

@@ -63,6 +63,8 @@ def up(
     # As comments of a shell, so that the whole output can be evaluated by one.
     for name, address in _addresses(running).items():
         print(f"# {name:6} {address}{_origin(running, name)}")
+    if "environment" not in running.origin.values():
+        print('# For this shell: eval "$(assay services up)". Stop them with: assay services down')
     for name, setting in (("kafka", "ASSAY_BOOTSTRAP_SERVERS"), ("redis", "ASSAY_REDIS_URL")):
         if running.origin.get(name) != "environment":
             print(f"export {setting}={_addresses(running)[name]}")

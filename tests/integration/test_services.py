@@ -190,6 +190,12 @@ def test_a_service_that_dies_takes_the_others_along(tmp_path: Path) -> None:
     assert "redis has ended" in (tmp_path / "supervisor.log").read_text()
 
 
+def test_leaving_the_block_ends_services_whose_supervisor_was_killed(tmp_path: Path) -> None:
+    with services(tmp_path, kafka=False) as running:
+        os.kill(int((tmp_path / "lock").read_text()), signal.SIGKILL)
+    assert has_ended(running.pids["redis"])
+
+
 def test_a_temporary_folder_goes_with_its_services(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with services(kafka=False):
