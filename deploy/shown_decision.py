@@ -53,5 +53,6 @@ def decision_page(decision: Mapping[str, Any], waited_ms: float) -> Table:
     if marks:
         page.add_row("marks", ", ".join(marks))
     page.add_row("latency", f"{waited_ms:.0f} ms here, {decision.get('latency_ms')} ms since the append")
-    page.add_row("decided by", f"{decision.get('decided_by')}")
+    by = decision.get("decided_by") or {}
+    page.add_row("decided by", f"{by.get('worker')}, generation {by.get('generation')}")
     return page

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import orjson
 
-from assay.schemas.decision import Decision
+from assay.schemas.decision import Decision, read_reply
 from assay.schemas.errors import AssayError, DecisionRefused, DecisionTimeout, ServiceError
 from assay.schemas.headers import TIMEOUT_HEADER
 from assay.schemas.source import SourceRecord
@@ -25,7 +25,6 @@ from assay.streams.waiters import Counts, Waiters
 DEFAULT_TIMEOUT_S = 0.2
 DEFAULT_REPLY_TOPIC = "assay.reply"  # on the workers' allow-list by default: *.reply
 CORRELATION_HEADER = "correlation-id"
-ERROR_HEADER = "assay-error"
 _SHARE_FOR_WORKER = 0.75  # of the caller's patience; the rest is for the way there and back
 
 
@@ -128,7 +127,7 @@ class DecisionClient:
             raise _too_late(timeout) from None
         finally:
             self._waiters.give_up(correlation)
-        return read_reply(record)
+        return _decision(record)
 
     def _delivered(self, correlation: bytes, done: "asyncio.Future[Any]") -> None:
         error = None if done.cancelled() else done.exception()
@@ -146,13 +145,17 @@ class DecisionClient:
             self._waiters.fail_all(failure)
 
 
-def read_reply(record: SourceRecord) -> Decision:
-    """The decision that a reply holds. Raises DecisionRefused where it holds an error."""
-    if any(name == ERROR_HEADER for name, _ in record.headers):
-        error = orjson.loads(record.value or b"{}").get("error") or {}
-        code, message = str(error.get("code", "unknown")), str(error.get("message", "no message"))
-        raise DecisionRefused(code, error.get("field"), message)
-    return Decision.model_validate_json(record.value or b"")
+def _decision(record: SourceRecord) -> Decision:
+    """The decision that a reply holds. Raises DecisionRefused where it holds an error instead."""
+    try:
+        reply = read_reply(record.value or b"")
+    except ValueError as error:
+        raise ServiceError(
+            f"the reply is neither a decision nor an error: {error}", mend="see who else writes there"
+        ) from error
+    if isinstance(reply, Decision):
+        return reply
+    raise DecisionRefused(reply.error.code, reply.error.field, reply.error.message)
 
 
 def _encode(transaction: Transaction | Mapping[str, Any]) -> tuple[bytes, bytes]:

@@ -50,16 +50,13 @@ class KafkaExchange:
         self._consumer: AIOKafkaConsumer | None = None
 
     async def start(self) -> None:
-        await connect(self._start(), self._options)
-
-    async def _start(self) -> None:
         await partitions_of(self._options, self._transactions)
         partitions = await partitions_of(self._options, self._replies, create=REPLY_TOPIC if self._create else None)
         partition = random.randrange(partitions) if self._partition is None else self._partition
         self._consumer = await assigned(self._options, self._replies, [partition])
         # Linger 0: one transaction waits for nobody. Those of other callers that come meanwhile share the next request.
         self._producer = AIOKafkaProducer(**self._options, acks="all", linger_ms=0)
-        await self._producer.start()
+        await connect(self._producer.start(), self._options)
         await self._producer.partitions_for(self._transactions)  # or the first call would pay for the metadata
         self._address = [("reply-to", self._replies.encode()), ("reply-partition", b"%d" % partition)]
 

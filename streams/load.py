@@ -108,7 +108,7 @@ class Load:
     async def run(self, report: Callable[[Snapshot], None] | None = None, every_s: float = 1.0) -> Results:
         """Send all, hear all; calls `report` every so often. Raises ServiceError where Kafka is not there."""
         producer = AIOKafkaProducer(**self._options, enable_idempotence=True, max_batch_size=256 * 1024)
-        consumers = await connect(self._listen(), self._options)
+        consumers = await self._listen()
         tasks: list[asyncio.Task[None]] = []
         try:
             await connect(producer.start(), self._options)

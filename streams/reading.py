@@ -16,6 +16,7 @@ from assay.schemas.errors import ServiceError
 CONNECT_TIMEOUT_S = 10.0
 SETTLE_ATTEMPTS = 100  # times 0.05 s: until the controller's word has reached the broker
 REPLY_PARTITIONS = 4  # of a reply topic that we make; clients choose one each
+REPLY_REPLICAS = 3  # where there are so many brokers: aiokafka does not let the broker choose
 REPLY_TOPIC: Mapping[str, str] = {"retention.ms": "600000"}  # nobody reads a reply that is older than ten minutes
 
 Result = TypeVar("Result")
@@ -65,7 +66,9 @@ async def partitions_of(options: Mapping[str, Any], topic: str, *, create: Mappi
 
 
 async def _create(admin: AIOKafkaAdminClient, topic: str, configs: Mapping[str, str]) -> None:
-    answer = await admin.create_topics([NewTopic(topic, REPLY_PARTITIONS, -1, topic_configs=dict(configs))])
+    brokers = len((await admin.describe_cluster())["brokers"])
+    wanted = NewTopic(topic, REPLY_PARTITIONS, min(REPLY_REPLICAS, brokers), topic_configs=dict(configs))
+    answer = await admin.create_topics([wanted])
     for name, code, *detail in answer.topic_errors:
         error = for_code(code)
         if code and error is not TopicAlreadyExistsError:
