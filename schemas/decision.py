@@ -199,7 +199,7 @@ def encode_decision(
     """A decision's bytes.
 
     `fraud_score` None or NaN is null; `reasons` are (code, text, log-odds), heaviest first; `model` is what `encode_model`
-    returns, or None in the tiers that have none; times are epoch milliseconds. Numbers are Python's, not numpy's.
+    returns, or None in the tiers that have none; times are epoch milliseconds.
     """
     return orjson.dumps(
         {
@@ -220,10 +220,11 @@ def encode_decision(
             "latency_ms": decided_ms - appended_ms,
             "decided_by": {"worker": worker, "generation": generation},
             "source": {"topic": source.topic, "partition": source.partition, "offset": source.offset},
-        }
+        },
+        option=orjson.OPT_SERIALIZE_NUMPY,
     )
 
 
 @lru_cache(maxsize=1024)
 def _moment(ms: int) -> str:
-    return str(Instant(ms))
+    return str(Instant(ms, 0))

@@ -32,7 +32,8 @@ class Instant(NamedTuple):
     def parse(cls, text: str) -> Self:
         """Read RFC 3339; what is finer than a millisecond is cut. Raises ValueError.
 
-        "-00:00" says that the local time is not known (RFC 3339, 4.3); ":60" is the moment after ":59".
+        A blank may stand for the "T" (RFC 3339, 5.6, note). "-00:00" says that the local time is not known (4.3). ":60" is
+        the moment after ":59".
         """
         shift, offset = _rest(text[19:])
         ms = _second_ms(text[:19]) + shift
@@ -41,10 +42,13 @@ class Instant(NamedTuple):
         return cls(ms, offset)
 
     def __str__(self) -> str:
-        """RFC 3339, in the local time that was given, else in UTC."""
+        """RFC 3339 in the local time that was given; in UTC where none was, with the "-00:00" that says so."""
         offset = self.offset_minutes or 0
         seconds, ms = divmod(self.ms + offset * 60_000, 1000)
-        zone = f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02d}:{abs(offset) % 60:02d}" if offset else "Z"
+        if offset:
+            zone = f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02d}:{abs(offset) % 60:02d}"
+        else:
+            zone = "-00:00" if self.offset_minutes is None else "Z"
         return f"{_second_text(seconds)}.{ms:03d}{zone}"
 
     @classmethod
