@@ -283,6 +283,9 @@ def main() -> int:
         say(error={"what": error.what, "expected": error.expected, "got": error.got, "mend": error.mend})
         print(error, file=sys.stderr)
         return 1
+    except Exception as error:  # most likely of the engine of containers
+        say(error={"what": f"services could not be started: {type(error).__name__}: {error}", "mend": "assay doctor"})
+        raise
     return 0
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from assay.deploy import kafka_local, probes
+from assay.deploy import containers, kafka_local, probes
 from assay.deploy.check import Check
 from assay.deploy.service_checks import partition_of, service_checks
 from assay.deploy.services import Running, down, services, up
@@ -211,6 +211,15 @@ def test_two_stacks_at_once_do_not_disturb_each_other() -> None:
 def test_one_folder_holds_one_stack(tmp_path: Path) -> None:
     with services(tmp_path, kafka=False), pytest.raises(ServiceError, match="already"), services(tmp_path, kafka=False):
         pass
+
+
+def test_containers_that_can_not_be_started_give_way_to_local_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "engine_answers", lambda: True)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    told: list[str] = []
+    with services(kafka=False, tell=told.append) as running:
+        assert running.origin["redis"] == "local process"
+    assert [line for line in told if "local processes are started instead" in line]
 
 
 def test_a_taken_port_is_an_error_that_names_it(tmp_path: Path, kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
