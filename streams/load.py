@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,9 +24,9 @@ from assay.streams.client import CORRELATION_HEADER
 from assay.streams.load_results import Results, Snapshot
 from assay.streams.reading import REPLY_TOPIC, assigned, connect, partitions_of
 
-SHORT_TICK_S, LONG_TICK_S, BUSY_RATE = 0.002, 0.005, 1_000
+TICK_S = 0.005
 STOP_TIMEOUT_S = 5.0  # aiokafka's producer would flush for ever
-_STAMP = b'"timestamp":0}'
+_STAMP = b'"timestamp":0}'  # what is cut off
 Headers = list[tuple[str, bytes]]
 
 
@@ -66,7 +67,7 @@ class Load:
         options: aiokafka's client options.
         rate: transactions a second.
         arrivals: "even" gaps, or "poisson": the same on average, in bursts, as in life.
-        tick_s: how often what is due is sent, 2 or 5 ms by the rate. Half of it is in the latency, on average.
+        tick_s: how often what is due is sent. Half of it is in the latency, on average; a shorter one costs more CPU.
         timeout_ms: what the header `assay-timeout-ms` says.
         grace_s: how long to wait for answers after the last transaction.
     """
@@ -79,13 +80,13 @@ class Load:
         *,
         rate: float,
         arrivals: Literal["even", "poisson"] = "even",
-        tick_s: float | None = None,
+        tick_s: float = TICK_S,
         timeout_ms: int = 150,
         grace_s: float = 10.0,
         keep_replies: bool = False,
     ) -> None:
         self._options, self._topics, self._payloads = options, topics, payloads
-        self._tick_s = tick_s or (SHORT_TICK_S if rate <= BUSY_RATE else LONG_TICK_S)
+        self._tick_s = tick_s
         self._grace_s = grace_s
         self._run = secrets.token_bytes(8)
         self._headers: Headers = [
@@ -137,7 +138,8 @@ class Load:
         """Key, value and headers of one transaction, at the moment it is sent."""
         key, value, stamped = self._payloads[number]
         if stamped:
-            value = b'%s"timestamp":%d}' % (value, self.due_ms(number))
+            second, ms = divmod(self.due_ms(number), 1000)
+            value = b'%s"timestamp":"%s.%03dZ"}' % (value, _second(second), ms)
         return key, value, [(CORRELATION_HEADER, self._run + number.to_bytes(8, "big")), *self._headers]
 
     def due_ms(self, number: int) -> int:
@@ -271,6 +273,11 @@ def _schedule(count: int, rate: float, arrivals: str) -> npt.NDArray[np.float64]
         return np.arange(count) / rate
     times: npt.NDArray[np.float64] = np.cumsum(np.random.default_rng(0).exponential(1 / rate, count))
     return times
+
+
+@lru_cache(maxsize=64)
+def _second(epoch: int) -> bytes:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(epoch)).encode()
 
 
 def _settle_memory() -> None:

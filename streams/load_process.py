@@ -25,7 +25,7 @@ import polars as pl
 from assay.schemas.errors import AssayError, ServiceError, SettingError
 from assay.streams.fraud_patterns import ALL_PATTERNS
 from assay.streams.kafka import client_options
-from assay.streams.load import Load, Topics, prepare
+from assay.streams.load import TICK_S, Load, Topics, prepare
 from assay.streams.load_results import Snapshot
 from assay.streams.settings import Settings
 from assay.streams.simulator import DEFAULT_FRAUD_SHARE, DEFAULT_USERS, Simulated, simulate
@@ -56,7 +56,7 @@ class LoadPlan:
     bootstrap_servers: str | None = None
     topic_prefix: str | None = None
     arrivals: Literal["even", "poisson"] = "even"
-    tick_s: float | None = None
+    tick_s: float = TICK_S
     timeout_ms: int = 150
     grace_s: float = 10.0
     warmup_s: float = 0.0

@@ -34,7 +34,9 @@ class Outcomes:
             self._ahead = self._rng.random((_DRAWS, 4)).tolist()
         quick, declined, heard, days = self._ahead.pop()
         issuer_declines = declined < (0.15 if pattern else 0.03)
-        status, detail = ("issuer_declined", {"code": "51"}) if issuer_declines else ("authorised", {"code": "00"})
+        status, detail = (
+            ("issuer_declined", {"issuer_code": "51"}) if issuer_declines else ("authorised", {"issuer_code": "00"})
+        )
         known = [(int(300 + 2_000 * quick), status, detail)]
         if not issuer_declines:
             later = int((0.5 + 20 * days * days) * DAY_MS)  # mostly days, up to three weeks
@@ -45,18 +47,18 @@ class Outcomes:
             elif not pattern and heard < 0.002:
                 known += [(later, "disputed", {}), (later + 5 * DAY_MS, "dispute_reversed", {})]
         identity = wire["transaction_id"]
-        return [
-            (
-                delay,
-                {
-                    "outcome_id": f"o-{identity}-{number}",
-                    "user_id": wire["user_id"],
-                    "transaction_id": identity,
-                    "status": status,
-                    "detail": detail,
-                    "amount": wire["amount"],
-                    "known_at": time_ms + delay,
-                },
-            )
-            for number, (delay, status, detail) in enumerate(known)
-        ]
+        outcomes = []
+        for number, (delay, status, detail) in enumerate(known):
+            outcome = {
+                "outcome_id": f"o-{identity}-{number}",
+                "user_id": wire["user_id"],
+                "transaction_id": identity,
+                "status": status,
+                "detail": detail,
+                "amount": wire["amount"],
+                "known_at": time_ms + delay,
+            }
+            if status == "dispute_reversed":
+                outcome["supersedes"] = f"o-{identity}-{number - 1}"
+            outcomes.append((delay, outcome))
+        return outcomes

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import orjson
 import polars as pl
 import pytest
 
+from assay.schemas.transaction import Transaction
 from assay.streams.load import Load, Payload, Topics, prepare
 from assay.streams.load_process import LoadPlan, run_apart
 from assay.streams.simulation_feed import feed
@@ -39,7 +39,8 @@ async def test_all_are_sent_answered_and_timed(echo: Any, topics: Topics) -> Non
 async def test_each_transaction_happens_when_it_was_due(echo: Any, topics: Topics) -> None:
     load = Load({"bootstrap_servers": echo.bootstrap}, topics, payloads(100), rate=500)
     await load.run()
-    stamps = {orjson.loads(record.value)["transaction_id"]: orjson.loads(record.value)["timestamp"] for record in echo.seen}
+    read = [Transaction.model_validate_json(record.value) for record in echo.seen]
+    stamps = {transaction.transaction_id: transaction.timestamp.ms for transaction in read}
     assert len(stamps) == 100
     in_order = [stamps[name] for name in sorted(stamps)]
     assert in_order == sorted(in_order)

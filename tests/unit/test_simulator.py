@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 from sklearn.metrics import average_precision_score
 
+from assay.schemas.card_number import may_hold_card_number
 from assay.schemas.errors import SettingError
+from assay.schemas.outcome import read_outcome
 from assay.schemas.transaction import Transaction
 from assay.streams.fraud_patterns import ALL_PATTERNS
 from assay.streams.simulated_world import CURRENCIES
@@ -53,6 +55,19 @@ def test_every_payment_is_a_valid_transaction(payments: list[Simulated]) -> None
     for payment in payments:
         read = Transaction.model_validate_json(orjson.dumps(payment.transaction))
         assert read.timestamp.ms == payment.time_ms
+
+
+def test_no_payment_looks_as_if_it_held_a_card_number(payments: list[Simulated]) -> None:
+    for payment in payments:
+        assert not may_hold_card_number(orjson.dumps(payment.transaction))
+
+
+def test_every_outcome_is_valid_and_known_after_its_transaction(payments: list[Simulated]) -> None:
+    for payment in payments:
+        for delay_ms, outcome in payment.outcomes:
+            read = read_outcome(orjson.dumps(outcome))
+            assert read.known_at.ms == payment.time_ms + delay_ms
+            assert read.transaction_id == payment.transaction["transaction_id"]
 
 
 def test_amounts_have_the_digits_of_their_currency(payments: list[Simulated]) -> None:
