@@ -77,7 +77,13 @@ def up(
     """
     if (state := running_state(folder)) is not None:
         _refuse_other_ports(folder, state, kafka_port, redis_port)
-        return _merge(_environment(kafka=True, redis=True), state)
+        running = _merge(_environment(kafka=True, redis=True), state)
+        if not running.bootstrap_servers or not running.redis_url:
+            raise ServiceError(
+                f"not all services run in {folder}: the environment named one when they were started",
+                mend="assay services down, then up again",
+            )
+        return running
     plan = Plan(
         str(folder),
         containers=False,
@@ -298,8 +304,10 @@ def _refuse_other_ports(folder: Path, state: State, kafka_port: int | None, redi
 
 
 def _merge(named: Running, state: State) -> Running:
-    started = {name: state.origin for name in ("kafka", "redis") if name not in named.origin}
-    return Running(
-        named.bootstrap_servers or state.bootstrap_servers, named.redis_url or state.redis_url,
-        named.origin | started, state.pids,
-    )  # fmt: skip
+    """What is named, else what was started."""
+    addresses = {
+        "kafka": named.bootstrap_servers or state.bootstrap_servers,
+        "redis": named.redis_url or state.redis_url,
+    }
+    origin = {name: named.origin.get(name, state.origin) for name, address in addresses.items() if address}
+    return Running(addresses["kafka"], addresses["redis"], origin, state.pids)

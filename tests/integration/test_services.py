@@ -150,6 +150,17 @@ def test_an_address_in_the_environment_that_does_not_answer_is_an_error(redis_ur
     assert "ASSAY_BOOTSTRAP_SERVERS" in answer.stderr
 
 
+def test_up_says_so_when_what_runs_is_only_half_of_it(tmp_path: Path, kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_BOOTSTRAP_SERVERS", kafka)
+    up(tmp_path)
+    try:
+        monkeypatch.delenv("ASSAY_BOOTSTRAP_SERVERS")
+        with pytest.raises(ServiceError, match="not all services run"):
+            up(tmp_path)
+    finally:
+        down(tmp_path)
+
+
 def test_down_ends_services_whose_supervisor_was_killed(kafka: str) -> None:
     named = {"ASSAY_BOOTSTRAP_SERVERS": kafka}
     running = json.loads(assay("services", "up", "--json", **named).stdout)
