@@ -151,6 +151,8 @@ class Entities:
             self._failed()
             return _unavailable(batch, "unreachable")
         try:
+            if asyncio.get_running_loop().time() >= until:  # our turn came too late, which says nothing about Redis
+                return _unavailable(batch, "deadline")
             while not batch.done:
                 replies = await self._send(self._queue[0], until)
             return self._answer(batch, replies)
@@ -166,8 +168,9 @@ class Entities:
         """Send the first of the queue, with the lock held. Raises one of OUTAGES."""
         try:
             replies = await self._link.exchange([call.command() for call in batch.calls], until)
-        except ResponseError:
-            batch.refusals += 1
+        except ResponseError as error:
+            # An error from within the function comes back each time; others (read only, out of memory) pass.
+            batch.refusals += "script:" in str(error)
             if batch.refusals >= REFUSALS and batch.given_up:
                 self._drop(batch)
             raise

@@ -44,6 +44,8 @@ MIN_TIME_MS = (LONG_TILES_BACK + 1) * LONG_TILE_MS  # no tile that a window reac
 MAX_TIME_MS = (2**24 - 1) * SHORT_TILE_MS  # a tile's number has three bytes: until the year 2129
 SPENDING = tuple(list(Kind).index(kind) for kind in (Kind.PURCHASE, Kind.PREAUTH, Kind.RECURRING))
 
+_SPENDS = np.isin(np.arange(256), SPENDING)  # by kind
+
 HEADER_BYTES = 24
 TILE_BYTES = 16
 
@@ -87,9 +89,9 @@ def observations(events: Events) -> Observations:
     digests = np.empty((len(events), len(ENTITIES)), np.uint64)
     for slot, name in enumerate(ENTITIES):
         digests[:, slot] = events[name]
-    time_ms = np.clip(events["time_ms"], MIN_TIME_MS, MAX_TIME_MS)
-    thousandths = np.clip(np.floor(events["amount"] * AMOUNT_SCALE + 0.5), 0.0, MAX_THOUSANDTHS)
-    spent = ~np.isnan(thousandths) & np.isin(events["kind"], SPENDING)
+    time_ms = np.minimum(np.maximum(events["time_ms"], MIN_TIME_MS), MAX_TIME_MS)
+    thousandths = np.minimum(np.maximum(np.floor(events["amount"] * AMOUNT_SCALE + 0.5), 0.0), MAX_THOUSANDTHS)
+    spent = _SPENDS[events["kind"]] & ~np.isnan(thousandths)
     person = (events["user"] >> np.uint64(56)).astype(np.uint8)
     return Observations(digests, time_ms, time_ms // SHORT_TILE_MS, np.where(spent, thousandths, 0.0), person)
 

@@ -35,6 +35,7 @@ local function observe(keys, args)
     names[i], at = unpack('<I4', payload, at)
     names[i] = string.format('%.0f', names[i])
   end
+  local expire = string.format('%.0f', expire_s) -- once: Redis would turn the number into text at each call
   local before = call('HMGET', keys[1], unpack_list(names))
   for i = 1, partitions do applied[i] = tonumber(before[i] or '-1') end
 
@@ -71,8 +72,8 @@ local function observe(keys, args)
   end
 
   local function apply(entity, time, amount, tile, hour, person, packed_tile)
-    local tiles, people = tiles_of[entity], people_of[entity]
-    changed[entity] = true
+    local tiles, people = stored[entity] or tiles_of[entity], people_of[entity]
+    changed[entity], stored[entity] = true, false
     local sequence, clock, latest, short, long, crowd = 0, 0, 0, 0, 0, 0
     local latest_hour = -1000
     if tiles then
@@ -89,6 +90,8 @@ local function observe(keys, args)
     if time > clock then clock = time end
     local long_first = HEADER_BYTES + TILE_BYTES * short + 1
     local end_of_long = long_first + TILE_BYTES * long - 1
+    people = people or sub(tiles, end_of_long + 1)
+    people_of[entity] = people
     local shorts, longs
     if tile == latest then
       local seen, sum = unpack('<I4d', tiles, long_first - 12)
@@ -112,7 +115,8 @@ local function observe(keys, args)
     elseif hour >= latest_hour - LONG_TILES_BACK then
       longs, long = late(sub(tiles, long_first, end_of_long), long, hour, amount)
     else -- too late for any window: counted in the sequence alone
-      tiles_of[entity] = pack(HEADER, sequence, clock, latest, short, long, crowd) .. sub(tiles, HEADER_BYTES + 1)
+      tiles_of[entity] = pack(HEADER, sequence, clock, latest, short, long, crowd)
+        .. sub(tiles, HEADER_BYTES + 1, end_of_long)
       return
     end
 
@@ -151,13 +155,14 @@ local function observe(keys, args)
     for slot = 1, 4 do
       local entity = index[slot]
       if entity > 0 then
-        local row = stored[entity]
-        if row then -- the first time that this call meets it
-          local _, _, _, short, long = unpack(HEADER, row)
+        if new then
+          apply(entity, time, amount, tile, hour, person, packed_tile)
+        elseif stored[entity] then
+          local _, _, _, short, long = unpack(HEADER, stored[entity])
           local bytes = HEADER_BYTES + TILE_BYTES * (short + long)
-          tiles_of[entity], people_of[entity], stored[entity] = sub(row, 1, bytes), sub(row, bytes + 1), false
+          tiles_of[entity], people_of[entity] = sub(stored[entity], 1, bytes), sub(stored[entity], bytes + 1)
+          stored[entity] = false
         end
-        if new then apply(entity, time, amount, tile, hour, person, packed_tile) end
         out = out + 1
         tiles_out[out], people_out[out] = tiles_of[entity] or nothing, people_of[entity] or ''
       end
@@ -165,7 +170,7 @@ local function observe(keys, args)
   end
 
   for entity in pairs(changed) do
-    call('SET', keys[entity + 1], tiles_of[entity] .. people_of[entity], 'EX', expire_s)
+    call('SET', keys[entity + 1], tiles_of[entity] .. people_of[entity], 'EX', expire)
   end
   local marks = {}
   for i = 1, partitions do

@@ -1,86 +1,29 @@
-"""Entity windows on a real Redis: the bits of the offline fold, no double counting, and outages that only lower the tier."""
+"""Entity windows on a real Redis: the bits of the offline fold, whatever the batches and shards, and no double counting."""
 
 import asyncio
 import json
-import os
-import signal
-import subprocess
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from assay.deploy.ports import free_port
-from assay.deploy.redis_local import command, find_server
-from assay.schemas import limits
-from assay.schemas.errors import ServiceError, SettingError
-from assay.tables import entities as entities_module
 from assay.tables.entities import Entities, EntityAnswer
-from assay.tables.entity_call import EXPIRE_S, library
+from assay.tables.entity_call import EXPIRE_S
 from assay.tables.entity_fold import EntityWindows
-from assay.tables.entity_layout import ABSENT, ENTITIES, KEY_LETTERS
+from assay.tables.entity_layout import ABSENT, ENTITIES
 from assay.tables.events import EVENT, Events
 
 pytestmark = pytest.mark.services
 
 START_MS = 1_760_000_000_000
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
-UNHURRIED_S = 30.0  # where a test is not about the deadline
+UNHURRIED_S = 30.0  # no test here is about the deadline
 GOLDEN = Path(__file__).parents[1] / "golden" / "entity_windows.json"
-
-
-class OwnRedis:
-    """A Redis process that one test may stop, stall and start again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, *options: str) -> None:
-        line = [*command(find_server(), self._folder, self.port, keep=False), *options]
-        self._process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
-        asyncio.run(self._ready())
-
-    async def _ready(self) -> None:
-        async with asyncio.timeout(UNHURRIED_S):
-            while True:
-                client = Redis.from_url(self.url)
-                try:
-                    await client.ping()
-                except Exception as error:
-                    if "auth" in str(error).lower():
-                        return
-                    await asyncio.sleep(0.02)
-                else:
-                    return
-                finally:
-                    await client.aclose()
-
-    def signal(self, number: int) -> None:
-        if self._process is not None:
-            os.kill(self._process.pid, number)
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-
-@pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
-    server = OwnRedis(tmp_path / "redis")
-    server.start()
-    yield server
-    server.stop()
 
 
 def fresh(url: str, **options: Any) -> Entities:
@@ -157,7 +100,7 @@ def built(drawn: list[Any]) -> Events:
     return events
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None)
 @given(drawn_events, st.integers(1, 50), st.sampled_from([1, 2, 5]))
 def test_redis_and_the_offline_fold_give_the_same_bits(redis_url: str, drawn: list[Any], size: int, shards: int) -> None:
     events = built(drawn)
@@ -307,247 +250,3 @@ async def test_overlapping_calls_are_applied_in_the_order_in_which_they_were_mad
     for i, answer in enumerate(answers):
         rows = slice(64 * i, 64 * i + 64)
         assert_same(answer, EntityAnswer(want.values[rows], want.sequences[rows], available=True))
-
-
-async def until_caught_up(entities: Entities) -> None:
-    async with asyncio.timeout(UNHURRIED_S):
-        while entities.waiting:
-            entities._recover()
-            await asyncio.sleep(0.02)
-
-
-def assert_unavailable(answer: EntityAnswer, *reasons: str) -> None:
-    assert not answer.available
-    assert answer.reason in reasons
-    assert np.isnan(answer.values).all()
-    assert not answer.sequences.any()
-
-
-async def test_a_stalled_redis_costs_the_deadline_and_what_waits_is_applied_once_and_in_order(
-    own_redis: OwnRedis,
-) -> None:
-    events, partitions = payments(96)
-    entities = fresh(own_redis.url, deadline=0.2)
-    await entities.start()
-    first = await observe(entities, events[:32], partitions[:32])
-    own_redis.signal(signal.SIGSTOP)
-    stalled = await entities.observe(events[32:64], partitions[32:64])
-    own_redis.signal(signal.SIGCONT)  # now it applies what it was sent; nobody reads the answer
-    await until_caught_up(entities)
-    entities._deadline = UNHURRIED_S
-    last = await observe(entities, events[64:], partitions[64:])
-    await entities.close()
-    assert_unavailable(stalled, "deadline")
-    want = expected(events)
-    assert_same(first, EntityAnswer(want.values[:32], want.sequences[:32], available=True))
-    assert_same(last, EntityAnswer(want.values[64:], want.sequences[64:], available=True))
-    assert entities.dropped == 0
-
-
-async def test_when_redis_dies_the_tier_falls_and_what_waited_is_in_the_windows_afterwards(own_redis: OwnRedis) -> None:
-    events, partitions = payments(160)
-    entities = fresh(own_redis.url, deadline=1.0, rest=0.0)
-    await entities.start()
-    await observe(entities, events[:32], partitions[:32])
-    await asyncio.to_thread(own_redis.stop)
-    outage = [await entities.observe(events[i : i + 16], partitions[i : i + 16]) for i in range(32, 128, 16)]
-    waited = entities.waiting
-    await asyncio.to_thread(own_redis.start)  # empty: it kept nothing on disk
-    await until_caught_up(entities)
-    entities._deadline = UNHURRIED_S
-    after = await observe(entities, events[128:], partitions[128:])
-    await entities.close()
-    for answer in outage:
-        assert_unavailable(answer, "unreachable", "resting")
-    assert waited == 96
-    want = expected(events[32:])
-    assert_same(after, EntityAnswer(want.values[96:], want.sequences[96:], available=True))
-
-
-async def test_a_few_that_wait_go_along_with_the_next_micro_batch(own_redis: OwnRedis) -> None:
-    events, partitions = payments(64)
-    entities = fresh(own_redis.url)
-    for i in range(0, 48, 16):  # answered without Redis: it rests
-        entities._failures = limits.FAILURES_TO_REST
-        entities._rests_until = float("inf")
-        assert_unavailable(await entities.observe(events[i : i + 16], partitions[i : i + 16]), "resting")
-    entities._failures = 0
-    answer = await observe(entities, events[48:], partitions[48:])
-    await entities.close()
-    assert entities.waiting == 0
-    want = expected(events)
-    assert_same(answer, EntityAnswer(want.values[48:], want.sequences[48:], available=True))
-
-
-async def test_after_failures_in_a_row_it_rests_and_only_a_probe_ends_that(own_redis: OwnRedis) -> None:
-    events, partitions = payments(100)
-    now = [0.0]
-    entities = fresh(own_redis.url, deadline=1.0, rest=10.0, clock=lambda: now[0])
-    await asyncio.to_thread(own_redis.stop)
-    reasons = []
-    for i in range(20):
-        reasons.append((await entities.observe(events[i : i + 1], partitions[i : i + 1])).reason)
-    assert reasons[0] == "unreachable"
-    assert reasons[-1] == "resting"
-    await asyncio.to_thread(own_redis.start)
-    still = await entities.observe(events[20:21], partitions[20:21])
-    await asyncio.sleep(0.1)
-    assert still.reason == "resting"
-    assert entities.resting
-    now[0] = 11.0
-    probing = await entities.observe(events[21:22], partitions[21:22])
-    assert probing.reason == "resting"  # nobody's deadline is spent on the probe
-    await until_caught_up(entities)
-    assert not entities.resting
-    answer = await observe(entities, events[22:], partitions[22:])
-    await entities.close()
-    want = expected(events)
-    assert_same(answer, EntityAnswer(want.values[22:], want.sequences[22:], available=True))
-
-
-async def test_what_waits_is_bounded_and_what_is_dropped_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entities_module, "MAX_WAITING_OBSERVATIONS", 50)
-    events, partitions = payments(100)
-    entities = fresh("redis://127.0.0.1:1/0", deadline=1.0)
-    for i in range(0, 100, 10):
-        assert_unavailable(await entities.observe(events[i : i + 10], partitions[i : i + 10]), "unreachable", "resting")
-    assert (entities.waiting, entities.dropped) == (50, 50)
-    await entities.close()
-    assert (entities.waiting, entities.dropped) == (0, 100)
-
-
-async def test_when_too_much_waits_it_is_sent_first_and_nobody_waits_for_it(
-    own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entities_module, "MAX_CAUGHT_UP_AT_ONCE", 10)
-    events, partitions = payments(64)
-    entities = fresh(own_redis.url)
-    entities._failures, entities._rests_until = limits.FAILURES_TO_REST, float("inf")
-    await entities.observe(events[:32], partitions[:32])
-    entities._failures = 0
-    assert_unavailable(await entities.observe(events[32:48], partitions[32:48]), "behind")
-    await until_caught_up(entities)
-    answer = await observe(entities, events[48:], partitions[48:])
-    await entities.close()
-    want = expected(events)
-    assert_same(answer, EntityAnswer(want.values[48:], want.sequences[48:], available=True))
-
-
-async def test_a_cancelled_call_leaves_no_answer_for_the_next_one(redis_url: str) -> None:
-    events, partitions = payments(300)
-    entities = fresh(redis_url)
-    await entities.start()
-    for turns in range(1, 6):
-        i = 40 * turns - 40
-        task = asyncio.create_task(entities.observe(events[i : i + 20], partitions[i : i + 20]))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait({task})
-        await observe(entities, events[i + 20 : i + 40], partitions[i + 20 : i + 40])
-    answer = await observe(entities, events[200:], partitions[200:])
-    await entities.close()
-    want = expected(events)
-    assert_same(answer, EntityAnswer(want.values[200:], want.sequences[200:], available=True))
-
-
-async def test_a_function_that_vanished_is_loaded_again(own_redis: OwnRedis) -> None:
-    events, partitions = payments(64)
-    entities = fresh(own_redis.url)
-    await entities.start()
-    await observe(entities, events[:20], partitions[:20])
-    client = Redis.from_url(own_redis.url)
-    await client.execute_command("FUNCTION", "FLUSH")
-    await client.aclose()
-    assert_unavailable(await entities.observe(events[20:40], partitions[20:40]), "refused")
-    answer = await observe(entities, events[40:], partitions[40:])
-    await entities.close()
-    want = expected(events)
-    assert_same(answer, EntityAnswer(want.values[40:], want.sequences[40:], available=True))
-
-
-async def test_a_micro_batch_that_redis_keeps_refusing_is_dropped_so_that_others_go_on(own_redis: OwnRedis) -> None:
-    events, partitions = payments(40)
-    events["merchant"] = 77
-    entities = fresh(own_redis.url, prefix="poisoned", rest=0.0)
-    await entities.start()
-    client = Redis.from_url(own_redis.url)
-    key = b"{poisoned:0}:1:" + KEY_LETTERS[1:2] + (77).to_bytes(8, "little")
-    await client.set(key, "not a row")
-    assert_unavailable(await entities.observe(events[:20], partitions[:20]), "refused")
-    await until_caught_up(entities)
-    await client.delete(key)
-    await client.aclose()
-    answer = await observe(entities, events[20:], partitions[20:])
-    await entities.close()
-    assert entities.dropped == 20
-    assert_same(answer, expected(events[20:]))
-
-
-async def test_loading_is_idempotent_and_versions_live_side_by_side(own_redis: OwnRedis) -> None:
-    client = Redis.from_url(own_redis.url)
-    await client.function_load(
-        "#!lua name=assay_entities_other\nredis.register_function('assay_observe_other', function() end)"
-    )
-    for _ in range(2):
-        entities = fresh(own_redis.url)
-        await entities.start()
-        await entities.start()
-        await entities.close()
-    names = {entry[1].decode() for entry in await client.function_list()}
-    await client.aclose()
-    assert names == {"assay_entities_other", library()[0]}
-
-
-async def test_start_says_what_to_mend_and_observing_goes_on_without() -> None:
-    events, partitions = payments(4)
-    entities = fresh("redis://somebody:secret-word@127.0.0.1:1/0", deadline=1.0)
-    with pytest.raises(ServiceError, match=r"127\.0\.0\.1:1 does not answer.*assay services up") as caught:
-        await entities.start()
-    assert "secret-word" not in str(caught.value)
-    assert_unavailable(await entities.observe(events, partitions), "unreachable")
-    await entities.close()
-
-
-async def test_refused_credentials_are_named(tmp_path: Path) -> None:
-    server = OwnRedis(tmp_path)
-    await asyncio.to_thread(server.start, "--requirepass", "a-word")
-    try:
-        for url in (server.url, server.url.replace("//", "//:wrong@")):
-            entities = fresh(url)
-            with pytest.raises(ServiceError, match="credentials"):
-                await entities.start()
-            await entities.close()
-    finally:
-        server.stop()
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:6379", "127.0.0.1:6379", ""])
-async def test_what_is_no_redis_url_is_refused(url: str) -> None:
-    with pytest.raises(SettingError, match="ASSAY_REDIS_URL"):
-        Entities(url, prefix="x")
-
-
-async def test_braces_in_the_prefix_are_refused() -> None:
-    with pytest.raises(SettingError, match="braces"):
-        Entities("redis://127.0.0.1:1/0", prefix="a{b}")
-
-
-async def test_each_shard_is_one_slot_of_a_redis_cluster(tmp_path: Path) -> None:
-    server = OwnRedis(tmp_path)
-    await asyncio.to_thread(server.start, "--cluster-enabled", "yes")
-    client = Redis.from_url(server.url)
-    try:
-        await client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        async with asyncio.timeout(UNHURRIED_S):
-            while "cluster_state:ok" not in str(await client.execute_command("CLUSTER", "INFO")):
-                await asyncio.sleep(0.02)
-        events, partitions = payments(200, few=100)
-        entities = fresh(server.url, shards=8)
-        await entities.start()
-        answer = await observe(entities, events, partitions, 50)
-        await entities.close()
-        assert_same(answer, expected(events))
-    finally:
-        await client.aclose()
-        server.stop()
