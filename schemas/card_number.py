@@ -138,7 +138,10 @@ def texts(value: object, exempt: frozenset[str] = frozenset(), path: str = "") -
 
 def path_of_card_number(found: Iterable[tuple[str, str]]) -> str | None:
     """The path of the first text that holds a card number; None when none does."""
-    for path, text in found:
+    searched = list(found)
+    if not holds_card_number("\n".join(text for _, text in searched).encode(errors="replace")):
+        return None  # one look for all: a body may be thousands of texts
+    for path, text in searched:
         if holds_card_number(text.encode(errors="replace")):
             return path
     return None

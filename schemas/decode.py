@@ -96,33 +96,34 @@ def decode(records: Sequence[SourceRecord], card_number_exempt: frozenset[str] =
             bodies.append(body)
     requests: list[Request] = []
     for (index, record, envelope), body, outcome in zip(opened, bodies, _validate(bodies), strict=True):
-        if isinstance(outcome, Refused):
-            refusals[index] = _refusal(record, outcome, envelope.address, body)
-            continue
-        appended_ms = record.timestamp
-        age_ms = appended_ms - outcome.timestamp.ms
-        if age_ms < -MAX_FUTURE_MS:
-            ahead = Refused(RefusalCode.TIMESTAMP_AHEAD, "timestamp", _AHEAD)
-            refusals[index] = _refusal(record, ahead, envelope.address, body)
-            continue
-        requests.append(
-            Request(
-                Source(record.topic, record.partition, record.offset),
-                record.key or b"",
-                appended_ms,
-                outcome,
-                age_ms > LATE_AFTER_MS,
-                envelope.address,
-                envelope.correlation,
-                envelope.deadline_ms,
-                envelope.trace,
-                hash(record.value),
-            )
-        )
+        request = outcome if isinstance(outcome, Refused) else _request(record, envelope, outcome)
+        if isinstance(request, Refused):
+            refusals[index] = _refusal(record, request, envelope.address, body)
+        else:
+            requests.append(request)
     return Decoded(requests, [refusals[index] for index in sorted(refusals)], tombstones)
 
 
 _AHEAD = f"at most {MAX_FUTURE_MS // 60_000} minutes after the record was appended"
+
+
+def _request(record: SourceRecord, envelope: Envelope, transaction: Transaction) -> Request | Refused:
+    appended_ms = record.timestamp
+    age_ms = appended_ms - transaction.timestamp.ms
+    if age_ms < -MAX_FUTURE_MS:
+        return Refused(RefusalCode.TIMESTAMP_AHEAD, "timestamp", _AHEAD)
+    return Request(
+        Source(record.topic, record.partition, record.offset),
+        record.key or b"",
+        appended_ms,
+        transaction,
+        age_ms > LATE_AFTER_MS,
+        envelope.address,
+        envelope.correlation,
+        envelope.deadline_ms,
+        envelope.trace,
+        hash(record.value),
+    )
 
 
 def _open(record: SourceRecord, value: bytes, envelope: Envelope, exempt: frozenset[str]) -> object:

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 from pydantic import GetCoreSchemaHandler, StringConstraints
 from pydantic_core import PydanticCustomError, core_schema
 
-from assay.schemas.codes import COUNTRIES, CURRENCY_DIGITS, MAX_CURRENCY_DIGITS, TIME_ZONES
+from assay.schemas.codes import COUNTRIES, CURRENCY_DIGITS, TIME_ZONES
 from assay.schemas.limits import (
     MAX_AMOUNT,
     MAX_ATTRIBUTE_CHARACTERS,
@@ -96,16 +96,17 @@ _BOUNDED = Context(
     prec=31, Emin=-18, Emax=12, traps=[InvalidOperation, Inexact, Rounded, Overflow, Underflow, Subnormal, Clamped]
 )
 _MOST = Decimal(MAX_AMOUNT)
-_UNITS = [Decimal(1).scaleb(-digits) for digits in range(MAX_CURRENCY_DIGITS + 1)]
+_UNITS = {code: Decimal(1).scaleb(-digits) for code, digits in CURRENCY_DIGITS.items()}
+_bounded, _remainder = _BOUNDED.plus, _BOUNDED.remainder
 
 
 def read_amount(value: object) -> Decimal:
     """The amount, exactly as written. A float is refused: it has lost digits already."""
     try:
         if type(value) is Decimal or (type(value) is int and value <= MAX_AMOUNT):
-            amount = _BOUNDED.plus(value)
+            amount = _bounded(value)
         elif type(value) is str and _NUMBER.fullmatch(value):
-            amount = _BOUNDED.plus(Decimal(value))
+            amount = _bounded(Decimal(value))
         else:
             amount = _MOST + 1
         if 0 <= amount <= _MOST:
@@ -117,9 +118,9 @@ def read_amount(value: object) -> Decimal:
     raise PydanticCustomError("amount", AMOUNT_EXPECTED)
 
 
-def fits_digits(amount: Decimal, digits: int) -> bool:
-    """Whether the amount has at most so many digits after the point (0 to 4), zeros at its end not counted."""
-    return not _BOUNDED.remainder(amount, _UNITS[digits])
+def fits_currency(amount: Decimal, currency: str) -> bool:
+    """Whether the amount has at most the currency's digits after the point, zeros at its end not counted."""
+    return not _remainder(amount, _UNITS[currency])
 
 
 def write_amount(amount: Decimal) -> str:

@@ -29,6 +29,12 @@ Header = tuple[str, bytes]
 TIMEOUT_HEADER = "assay-timeout-ms"  # milliseconds from the append
 DEADLINE_HEADER = "assay-deadline"  # epoch, milliseconds
 EXPIRY_HEADER = "ce_expirytime"  # RFC 3339
+# In order of precedence: the timeout goes first, since it is free of clock skew.
+_DEADLINES = {
+    TIMEOUT_HEADER: "milliseconds from the append, 1 to 10 digits",
+    DEADLINE_HEADER: "epoch milliseconds, 1 to 15 digits",
+    EXPIRY_HEADER: "RFC 3339 with an offset",
+}
 CONTENT_TYPE_HEADER = "content-type"
 TRACE_HEADERS = ("traceparent", "tracestate")
 NEST_DISPOSED: Header = ("kafka_nest-is-disposed", b"\x00")  # NestJS completes a request only with it
@@ -89,11 +95,9 @@ class _Plan(NamedTuple):
     correlation: int
     topic: int
     partition: int
-    timeout: int
-    deadline: int
-    expiry: int
     content_type: int
     trace: tuple[int, ...]
+    deadlines: tuple[int, ...]  # in order of precedence
 
 
 @lru_cache(maxsize=256)
@@ -118,11 +122,9 @@ def _plan(names: tuple[str, ...]) -> _Plan:
         at(own.correlation),
         at(own.topic),
         at(own.partition),
-        at(TIMEOUT_HEADER),
-        at(DEADLINE_HEADER),
-        at(EXPIRY_HEADER),
         at(CONTENT_TYPE_HEADER),
         tuple(last[name] for name in TRACE_HEADERS if name in last),
+        tuple(last[name] for name in _DEADLINES if name in last),
     )
 
 
@@ -130,28 +132,33 @@ def read_headers(headers: Sequence[tuple[str, bytes | None]], appended_ms: int) 
     """What a record's headers say; `appended_ms` is its append time. Raises Refused, with the address if it is usable."""
     if not headers:
         return Envelope(None, None, appended_ms + DEFAULT_DEADLINE_MS, [], b"", b"")
-    names = tuple([name for name, _ in headers])
-    plan = _plan(names)
-    text = b"\n".join([plan.names, *[value or b"" for _, value in headers]])
+    names, values = zip(*headers)  # noqa: B905  # pairs
+    name_text, dialect, at_correlation, at_topic, at_partition, at_content_type, at_trace, at_deadlines = _plan(names)
+    try:
+        text = b"\n".join((name_text, *values))
+    except TypeError:  # a null among them
+        text = b"\n".join((name_text, *[value or b"" for value in values]))
     if len(text) - 2 * len(names) >= MAX_HEADER_BYTES:  # two separators a header, less one
         raise _too_large()
 
     correlation: Header | None = None
-    if plan.correlation >= 0 and (value := headers[plan.correlation][1]) is not None:
+    if at_correlation >= 0 and (value := values[at_correlation]) is not None:
         if len(value) > MAX_CORRELATION_BYTES:
-            raise Refused(RefusalCode.CORRELATION, names[plan.correlation], f"at most {MAX_CORRELATION_BYTES} bytes")
-        correlation = (names[plan.correlation], value)
+            raise Refused(RefusalCode.CORRELATION, names[at_correlation], f"at most {MAX_CORRELATION_BYTES} bytes")
+        correlation = (names[at_correlation], value)
     address: ReplyAddress | None = None
-    if plan.topic >= 0 and (value := headers[plan.topic][1]) is not None:
+    if at_topic >= 0 and (value := values[at_topic]) is not None:
         partition = None
-        if plan.partition >= 0 and (written := headers[plan.partition][1]) is not None:
-            partition = _partition(plan.dialect, written)
-        address = ReplyAddress(_topic(names[plan.topic], value), partition, correlation, plan.dialect)
-    trace = [(names[index], value) for index in plan.trace if (value := headers[index][1]) is not None]
-    content_type = (headers[plan.content_type][1] or b"") if plan.content_type >= 0 else b""
+        if at_partition >= 0 and (written := values[at_partition]) is not None:
+            partition = _partition(dialect, written)
+        address = ReplyAddress(_topic(names[at_topic], value), partition, correlation, dialect)
     deadline = appended_ms + DEFAULT_DEADLINE_MS
-    if plan.timeout >= 0 or plan.deadline >= 0 or plan.expiry >= 0:
-        deadline = _deadline(plan, headers, appended_ms, address)
+    for index in at_deadlines:
+        if (value := values[index]) is not None:
+            deadline = _deadline(names[index], value, appended_ms, address)
+            break
+    trace = [(names[index], value) for index in at_trace if (value := values[index]) is not None]
+    content_type = (values[at_content_type] or b"") if at_content_type >= 0 else b""
     return Envelope(address, correlation, deadline, trace, content_type, text)
 
 
@@ -185,25 +192,19 @@ def _partition(dialect: Dialect, value: bytes) -> int:
     return number
 
 
-def _deadline(plan: _Plan, headers: Sequence[tuple[str, bytes | None]], appended_ms: int, address: ReplyAddress | None) -> int:
-    """Epoch milliseconds. The timeout goes first, since it is free of clock skew."""
-    for index, name, expected in (
-        (plan.timeout, TIMEOUT_HEADER, "milliseconds from the append, 1 to 10 digits"),
-        (plan.deadline, DEADLINE_HEADER, "epoch milliseconds, 1 to 15 digits"),
-        (plan.expiry, EXPIRY_HEADER, "RFC 3339 with an offset"),
-    ):
-        value = headers[index][1] if index >= 0 else None
-        if value is None:
-            continue
-        if name is EXPIRY_HEADER:
-            try:
-                return Instant.parse(value.decode("ascii")).ms
-            except ValueError:
-                pass
-        elif value.isdigit() and len(value) <= (10 if name is TIMEOUT_HEADER else 15):
-            return int(value) + (appended_ms if name is TIMEOUT_HEADER else 0)
-        raise Refused(RefusalCode.DEADLINE, name, expected, address)
-    return appended_ms + DEFAULT_DEADLINE_MS
+def _deadline(name: str, value: bytes, appended_ms: int, address: ReplyAddress | None) -> int:
+    """Epoch milliseconds."""
+    if name == EXPIRY_HEADER:
+        try:
+            return Instant.parse(value.decode("ascii")).ms
+        except ValueError:
+            pass
+    elif name == TIMEOUT_HEADER:
+        if value.isdigit() and len(value) <= 10:
+            return appended_ms + int(value)
+    elif value.isdigit() and len(value) <= 15:
+        return int(value)
+    raise Refused(RefusalCode.DEADLINE, name, _DEADLINES[name], address)
 
 
 # -- written

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
@@ -28,18 +28,14 @@ class Instant(NamedTuple):
     ms: int
     offset_minutes: int | None = None
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
+    @staticmethod
+    def parse(text: str) -> "Instant":
         """Read RFC 3339; what is finer than a millisecond is cut. Raises ValueError.
 
         A blank may stand for the "T" (RFC 3339, 5.6, note). "-00:00" says that the local time is not known (4.3). ":60" is
         the moment after ":59".
         """
-        shift, offset = _rest(text[19:])
-        ms = _second_ms(text[:19]) + shift
-        if not 0 <= ms <= MAX_EPOCH_MS:
-            raise ValueError("before 1970 or after 9999")
-        return cls(ms, offset)
+        return _parse(text)
 
     def __str__(self) -> str:
         """RFC 3339 in the local time that was given; in UTC where none was, with the "-00:00" that says so."""
@@ -67,10 +63,18 @@ class Instant(NamedTuple):
         }
 
 
+def _parse(text: str) -> Instant:
+    shift, offset = _rest(text[19:])
+    ms = _second_ms(text[:19]) + shift
+    if not 0 <= ms <= MAX_EPOCH_MS:
+        raise ValueError("before 1970 or after 9999")
+    return Instant(ms, offset)
+
+
 def _read(value: object) -> Instant:
     if type(value) is str:
         try:
-            return Instant.parse(value)
+            return _parse(value)
         except ValueError:
             pass
     elif type(value) is int:

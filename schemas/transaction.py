@@ -25,7 +25,7 @@ from assay.schemas.fields import (
     Latitude,
     Longitude,
     TimeZone,
-    fits_digits,
+    fits_currency,
 )
 from assay.schemas.instant import EXPECTED as INSTANT_EXPECTED
 from assay.schemas.instant import Instant
@@ -133,12 +133,11 @@ class Transaction(_Part):
 
     @model_validator(mode="after")
     def _amount_fits(self) -> Self:
-        digits = CURRENCY_DIGITS[self.currency]
-        if not fits_digits(self.amount, digits):
+        if not fits_currency(self.amount, self.currency):
             raise PydanticCustomError(
                 "amount",
                 "at most {digits} digits after the point, as {currency} has",
-                {"field": "amount", "digits": digits, "currency": self.currency},
+                {"field": "amount", "digits": CURRENCY_DIGITS[self.currency], "currency": self.currency},
             )
         if not self.amount and self.kind is not Kind.VERIFICATION:
             raise PydanticCustomError("amount", "above 0: only a verification may be of 0", {"field": "amount"})
