@@ -14,16 +14,18 @@ def worker(
     ] = None,
     name: Annotated[str | None, typer.Option(help="Goes into `decided_by` [ASSAY_WORKER_NAME].")] = None,
     http_port: Annotated[int | None, typer.Option(help="Port of /metrics, /livez, /readyz; 0: any [ASSAY_HTTP_PORT].")] = None,
+    end_with_parent: Annotated[
+        bool, typer.Option(help="End when the process that started this one is gone.", hidden=True)
+    ] = False,
 ) -> None:
     """Score transactions until SIGTERM or Ctrl-C, then drain and commit.
 
     Missing topics are made. Scale by starting more of them in the same group, each with a data directory of its own.
 
+    \b
     Examples:
-
-        assay worker --bundle .assay/bundle
-
-        ASSAY_BOOTSTRAP_SERVERS=kafka:9092 assay worker --data-dir /var/lib/assay --http-port 9464
+      assay worker --bundle .assay/bundle
+      ASSAY_BOOTSTRAP_SERVERS=kafka:9092 assay worker --data-dir /var/lib/assay --http-port 9464
     """
     import asyncio
 
@@ -39,5 +41,24 @@ def worker(
     in_force = InForce.load(settings)
     claim = claim_data_dir(settings.data_dir)
     partitions = asyncio.run(ensure_topics(settings))
+    if end_with_parent:
+        _end_with_parent()
     with claim:
         Worker(settings, in_force, partitions).run()
+
+
+def _end_with_parent() -> None:
+    """Stop in good order when the parent has gone, however that ended."""
+    import os
+    import signal
+    import threading
+    import time
+
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -9,6 +9,7 @@ exit status 2. `run_apart` starts it and reads the lines. It ends by itself when
 
 import asyncio
 import json
+import logging
 import os
 import sys
 import time
@@ -102,6 +103,7 @@ async def run_apart(plan: LoadPlan) -> AsyncIterator[dict[str, Any]]:
 
 def main() -> int:
     """Run the plan that the command line holds."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it retries by itself; what ends the run is told as an event
     try:
         asyncio.run(_run(LoadPlan.parse(sys.argv[1] if len(sys.argv) > 1 else "")))
     except AssayError as error:
