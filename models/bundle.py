@@ -227,38 +227,31 @@ def _check_features(path: Path, manifest: Manifest) -> None:
 
 
 def _read_members(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> Forest:
-    boosters = [_read_booster(path / member.file, files[member.file], member.trees) for member in manifest.members]
-    documents = []
-    for member, booster in zip(manifest.members, boosters, strict=True):
-        documents.append(bytes(booster.save_raw("json")))
+    for member in manifest.members:  # one by one, so that the file can be named
         try:
-            read_forest(documents[-1:])
-        except (ValueError, KeyError, IndexError, RecursionError) as error:
-            raise BundleError(f"{path / member.file} can't be served", got=str(error), mend=RETRAIN) from None
-    forest = read_forest(documents)
-    _compare(path, manifest, boosters, forest)
+            forest = read_forest([files[member.file]], FEATURE_COUNT)
+        except (ValueError, RecursionError) as error:
+            raise BundleError(
+                f"{path / member.file} can't be served",
+                expected="an XGBoost model saved as UBJSON",
+                got=str(error),
+                mend=RETRAIN,
+            ) from None
+        if int(forest.ends[-1]) != member.trees:
+            raise BundleError(
+                f"{path / member.file} has other trees", expected=str(member.trees), got=str(forest.ends[-1]), mend=RETRAIN
+            )
+    forest = read_forest([files[member.file] for member in manifest.members], FEATURE_COUNT)
+    _compare(path, manifest, [_read_booster(path / member.file, files[member.file]) for member in manifest.members], forest)
     return forest
 
 
-def _read_booster(path: Path, data: bytes, trees: int) -> xgboost.Booster:
-    # A UBJSON object opens with a brace, a pickle with its protocol byte 0x80, JSON text of XGBoost with a brace and a quote.
-    if data[:1] != b"{" or data[1:2] in (b'"', b"\n", b" "):
-        raise BundleError(
-            f"{path} is not a UBJSON model", expected="an XGBoost model saved as .ubj", got=repr(data[:8]), mend=RETRAIN
-        )
+def _read_booster(path: Path, data: bytes) -> xgboost.Booster:
     try:
-        booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(data))
+        return xgboost.Booster({"nthread": 1}, model_file=bytearray(data))
     except (xgboost.core.XGBoostError, ValueError, TypeError) as error:
-        raise BundleError(f"{path} is not an XGBoost model", got=str(error).splitlines()[0][:200], mend=RETRAIN) from None
-    if booster.num_features() != FEATURE_COUNT:
-        raise BundleError(
-            f"{path} takes other features", expected=f"{FEATURE_COUNT} features", got=str(booster.num_features()), mend=RETRAIN
-        )
-    if booster.num_boosted_rounds() != trees:
-        raise BundleError(
-            f"{path} has other trees", expected=f"{trees} trees", got=str(booster.num_boosted_rounds()), mend=RETRAIN
-        )
-    return booster
+        got = str(error).splitlines()[0][:200]
+        raise BundleError(f"{path} is no model to XGBoost {xgboost.__version__}", got=got, mend=RETRAIN) from None
 
 
 def _compare(path: Path, manifest: Manifest, boosters: Sequence[xgboost.Booster], forest: Forest) -> None:

@@ -9,14 +9,15 @@ Every tree is laid out as a complete binary tree of the same depth (children of 
 walk has no branches to mispredict, and eight rows are walked in lockstep, so that their cache misses overlap.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
+from assay.models.ubjson import parse_ubjson
 from assay.tables.compiled import compiled
 
 MAX_DEPTH = 8  # a complete tree doubles with each level
@@ -46,13 +47,21 @@ class Forest:
         return len(self.ends)
 
 
-def read_forest(members: Sequence[bytes]) -> Forest:
-    """The forest of members given as XGBoost's JSON documents. Raises ValueError with what does not fit."""
-    documents = [orjson.loads(member) for member in members]
+def read_forest(members: Sequence[bytes], features: int) -> Forest:
+    """The forest of members given as XGBoost's UBJSON, for so many features. Raises ValueError with what does not fit.
+
+    Nothing is taken on trust: the compiled walk follows indices without looking.
+    """
+    documents = [parse_ubjson(member) for member in members]
     trees: list[dict[str, Any]] = []
     ends: list[int] = []
     for document in documents:
-        trees.extend(_trees(document))
+        try:
+            trees.extend(_trees(document, features))
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(
+                f"it has no {error}" if isinstance(error, KeyError) else "it is not laid out as XGBoost does"
+            ) from None
         ends.append(len(trees))
     depth = max(_depth(tree) for tree in trees)
     if depth > MAX_DEPTH:
@@ -73,24 +82,50 @@ def read_forest(members: Sequence[bytes]) -> Forest:
     return forest
 
 
-def _trees(document: dict[str, Any]) -> list[dict[str, Any]]:
+def _trees(document: dict[str, Any], features: int) -> list[dict[str, Any]]:
     learner = document["learner"]
     objective, booster = learner["objective"]["name"], learner["gradient_booster"]["name"]
     if objective != "binary:logistic" or booster != "gbtree":
         raise ValueError(f"objective {objective} with booster {booster}; binary:logistic with gbtree is served")
-    trees: list[dict[str, Any]] = learner["gradient_booster"]["model"]["trees"]
+    if int(learner["learner_model_param"]["num_feature"]) != features:
+        raise ValueError(f"it takes other features: {learner['learner_model_param']['num_feature']}; {features} are served")
+    if not 0 < _base_score(document) < 1:
+        raise ValueError("its base score is no probability")
+    trees = learner["gradient_booster"]["model"]["trees"]
     if not trees:
         raise ValueError("no trees")
-    if any(any(tree["split_type"]) for tree in trees):
+    return [_checked({name: np.asarray(tree[name]).tolist() for name in _PARTS}, features) for tree in trees]
+
+
+_PARTS = ("left_children", "right_children", "split_conditions", "split_indices", "default_left", "sum_hessian", "split_type")
+
+
+def _checked(tree: dict[str, Any], features: int) -> dict[str, Any]:
+    """The tree, which is one: every node but the root is the child of one other, and looks at a feature that exists."""
+    lefts, rights, nodes = tree["left_children"], tree["right_children"], len(tree["left_children"])
+    if not nodes or any(len(tree[part]) != nodes for part in _PARTS):
+        raise ValueError("a tree whose parts differ in length")
+    if any(tree["split_type"]):
         raise ValueError("categorical splits; only numerical ones are served")
-    return trees
+    children = [child for child in (*lefts, *rights) if child >= 0]
+    pairs = all((left < 0) == (right < 0) for left, right in zip(lefts, rights, strict=True))
+    if not pairs or len(set(children)) != len(children) or not all(0 < child < nodes for child in children):
+        raise ValueError("a tree whose nodes are no tree")
+    if not all(left < 0 or 0 <= column < features for left, column in zip(lefts, tree["split_indices"], strict=True)):
+        raise ValueError("a tree that looks at a feature that does not exist")
+    if not all(np.isfinite(tree["sum_hessian"])) or not all(np.isfinite(tree["split_conditions"])):
+        raise ValueError("a tree with values that are no numbers")
+    return tree
+
+
+def _base_score(document: dict[str, Any]) -> np.float32:
+    """A probability, as text: `2.3E-1` before XGBoost 3.1, `[2.3E-1]` since."""
+    return np.float32(str(document["learner"]["learner_model_param"]["base_score"]).strip("[]"))
 
 
 def _intercept(document: dict[str, Any]) -> np.float32:
-    """`base_score` is a probability, as text: `2.3E-1` before XGBoost 3.1, `[2.3E-1]` since."""
-    score = np.float32(str(document["learner"]["learner_model_param"]["base_score"]).strip("[]"))
     one = np.float32(1)
-    return np.float32(-np.log(one / score - one))
+    return np.float32(-math.log(one / _base_score(document) - one))  # rounded as the C library's logf does, unlike numpy's
 
 
 def _depth(tree: dict[str, Any], node: int = 0) -> int:

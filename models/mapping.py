@@ -95,7 +95,7 @@ def resolve(mapping: Mapping[str, str], columns: Iterable[str], path: Path) -> d
             raise InputError(
                 f"{path}: nothing says which column is {field}",
                 expected=f"one of {', '.join(there)}",
-                mend=f"--map {field}=COLUMN",
+                mend=f"--map {field}=COLUMN" + (" (# for the row number)" if field == "transaction_id" else ""),
             )
     return resolved
 

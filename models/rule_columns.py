@@ -63,6 +63,14 @@ def type_of(column: str) -> Any:
     return None if column.startswith(ATTRIBUTE) else pl.Float64
 
 
+def attribute_types(column: str, predicate: str) -> list[Any]:
+    """The types that an attribute may have in a predicate, the likeliest first. Polars would also compare true with text."""
+    name = re.escape(column.removeprefix(ATTRIBUTE))
+    if re.search(rf"attributes\.\"?{name}\"?\s*(?:=|<>|!=|is|is\s+not)\s*(?:true|false)\b", predicate, re.IGNORECASE):
+        return [pl.Boolean]
+    return list(ATTRIBUTE_TYPES)
+
+
 def build(
     columns: Mapping[str, Any],
     transactions: Sequence[Transaction],

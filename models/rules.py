@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -21,7 +21,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from assay.models.policy import SEVERITY
-from assay.models.rule_columns import ATTRIBUTE, ATTRIBUTE_TYPES, OFFERED, build, quote_attributes, type_of
+from assay.models.rule_columns import ATTRIBUTE, OFFERED, attribute_types, build, quote_attributes, type_of
 from assay.schemas.decision import Action
 from assay.schemas.errors import RulesError
 from assay.schemas.transaction import Transaction
@@ -40,6 +40,7 @@ _FUNCTIONS = (
 _NOT_ONE_ROW = re.compile(rf"\b(?:({_WORDS})\b|({_FUNCTIONS})\s*\()", re.IGNORECASE)
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _PROBE_ROWS = 8
+_MOST_TRIES = 3**6
 
 
 class _Line(BaseModel):
@@ -216,9 +217,9 @@ def _rule(line: _Line, path: Path) -> Rule:
     except Exception as error:  # Polars has no common base for what its parser raises
         raise RulesError(f"{where}: bad SQL", expected="a SQL predicate", got=str(error).splitlines()[0][:200]) from None
     _check_names(names, where)
-    return Rule(
-        line.id, line.when, Action(line.then), line.reason, line.list, expression, _types(expression, tuple(names), where)
-    )
+    choices = {name: [type_of(name)] if type_of(name) else attribute_types(name, line.when) for name in names}
+    columns = _types(expression, choices, where)
+    return Rule(line.id, line.when, Action(line.then), line.reason, line.list, expression, columns)
 
 
 def _check_names(names: Mapping[str, None], where: str) -> None:
@@ -234,12 +235,11 @@ def _check_names(names: Mapping[str, None], where: str) -> None:
             )
 
 
-def _types(expression: pl.Expr, names: tuple[str, ...], where: str) -> dict[str, Any]:
+def _types(expression: pl.Expr, choices: Mapping[str, Sequence[Any]], where: str) -> dict[str, Any]:
     """The type of each column: of attributes, the first for which the predicate makes sense."""
     found = "nothing"
-    choices = [[type_of(name)] if type_of(name) else list(ATTRIBUTE_TYPES) for name in names]
-    for types in product(*choices):
-        columns = dict(zip(names, types, strict=True))
+    for types in islice(product(*choices.values()), _MOST_TRIES):
+        columns = dict(zip(choices, types, strict=True))
         try:
             found = _probe(expression, columns)
         except Exception as error:  # whatever Polars raises for a comparison of unlike types, a bad pattern, ...
