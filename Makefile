@@ -10,7 +10,7 @@ ARGS ?=
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(shell [ -t 2 ] || echo --quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint lock demo bench wheel clean
+.PHONY: help setup test lint lock docs demo bench wheel clean
 
 help: ## show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ $(READY): requirements.lock pyproject.toml
 	@echo "setting up $(VENV): about 250 MB of packages are downloaded, once" >&2
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --require-hashes -r requirements.lock
-	$(PIP) --no-deps --editable .
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 test: setup ## run all tests, on a real Kafka and Redis (ARGS: for pytest)
@@ -50,6 +50,9 @@ demo: setup ## everything at once: services, training, two workers, live payment
 bench: setup ## measure: drain, latency, CPU per stage
 	@$(BIN)/assay services fetch
 	@$(BIN)/python perf/bench.py $(ARGS)
+
+docs: setup ## make the generated pages anew
+	$(BIN)/python -m assay.deploy.settings_page > docs/settings.md
 
 wheel: setup ## build the wheel into dist/
 	rm -rf build/lib  # what was deleted from the source must not live on in a wheel

@@ -1,0 +1,59 @@
+"""Settings: every one documented, wrong ones refused with the name and the mend, and the page that is made of them."""
+
+from pathlib import Path
+
+import pytest
+from assay.deploy.settings_page import settings_page
+from assay.schemas.errors import SettingError
+from assay.streams.settings import Settings
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+def test_the_page_of_settings_is_up_to_date():
+    assert PAGE.read_text() == settings_page(), "run `make docs`"
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_is_documented(name):
+    assert (Settings.model_fields[name].description or "").endswith(".")
+
+
+def test_topics_bear_the_prefix(monkeypatch):
+    monkeypatch.setenv("ASSAY_TOPIC_PREFIX", "shop-")
+    settings = Settings.load()
+    assert (settings.transactions, settings.group_id) == ("shop-transactions", "shop-assay")
+
+
+def test_a_list_is_read_from_commas(monkeypatch):
+    monkeypatch.setenv("ASSAY_REPLY_TOPICS", "a.reply, b-*")
+    assert Settings.load().reply_topics == ("a.reply", "b-*")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("ASSAY_PARTITIONS", "0"),
+        ("ASSAY_HTTP_PORT", "70000"),
+        ("ASSAY_LOG_LEVEL", "loud"),
+        ("ASSAY_TOPIC_PREFIX", "a b"),
+        ("ASSAY_SECURITY_PROTOCOL", "TLS"),
+    ],
+)
+def test_a_wrong_value_is_an_error_that_names_the_setting(monkeypatch, setting, value):
+    monkeypatch.setenv(setting, value)
+    with pytest.raises(SettingError, match=setting) as caught:
+        Settings.load()
+    assert caught.value.mend
+
+
+def test_sasl_without_a_password_is_refused(monkeypatch):
+    monkeypatch.setenv("ASSAY_SECURITY_PROTOCOL", "SASL_SSL")
+    with pytest.raises(SettingError, match="sasl_password"):
+        Settings.load()
+
+
+def test_a_drain_longer_than_the_session_is_refused(monkeypatch):
+    monkeypatch.setenv("ASSAY_DRAIN_TIMEOUT_S", "10")
+    with pytest.raises(SettingError, match="drain_timeout_s"):
+        Settings.load()
