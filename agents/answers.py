@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from assay.agents.profiles import Earlier, Recalled
 from assay.agents.recent import RecentDecisions, Remembered
@@ -24,6 +24,13 @@ from assay.streams.settings import Settings
 ByPartition = dict[int, list[OutRecord]]
 
 
+class Repeat(NamedTuple):
+    """A request that has a verdict already, and the transaction that it repeats."""
+
+    request: Request
+    earlier: Earlier
+
+
 @dataclass(slots=True)
 class Prepared:
     """What leaves for one micro-batch, and what is left to be looked up."""
@@ -31,7 +38,7 @@ class Prepared:
     decisions: ByPartition = field(default_factory=dict)
     dead_letters: ByPartition = field(default_factory=dict)
     replies: list[Reply] = field(default_factory=list)
-    unknown: list[tuple[Request, Earlier]] = field(default_factory=list)  # repeats whose decision is not in memory
+    unknown: list[Repeat] = field(default_factory=list)  # their decision is not in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class Answers:
         metrics: Metrics,
         *,
         decided_by: Callable[[], tuple[str, int]],
-        look_up: Callable[[Request, Earlier], Awaitable[None]],
+        look_up: Callable[[Sequence[Repeat]], Awaitable[None]],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._decisions_topic, self._dead_letters_topic = settings.decisions, settings.dead_letters
@@ -115,8 +122,8 @@ class Answers:
             )
         )
         await self._replies.send(prepared.replies)
-        for request, earlier in prepared.unknown:
-            await self._look_up(request, earlier)
+        if prepared.unknown:
+            await self._look_up(prepared.unknown)
 
     def encode(self, requests: Sequence[Request], verdicts: Verdicts) -> list[bytes]:
         """The decisions of requests just judged, as bytes."""
@@ -171,7 +178,7 @@ class Answers:
         transaction = request.transaction
         known = self._recent.get(request.source.partition, transaction.user_id, transaction.transaction_id)
         if known is None:
-            prepared.unknown.append((request, earlier))
+            prepared.unknown.append(Repeat(request, earlier))
         else:
             conflict = known.payload != request.payload
             self.answer(prepared, request, known.value, Again(known.source, request.source == known.source, conflict))

@@ -4,13 +4,12 @@ The source of such a repeat stays open, so that nothing after it is committed be
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import orjson
 
-from assay.agents.answers import Again, Answers, Prepared
-from assay.agents.profiles import Earlier
+from assay.agents.answers import Again, Answers, Prepared, Repeat
 from assay.schemas import limits
 from assay.schemas.decode import Request
 from assay.schemas.errors import ServiceError
@@ -41,33 +40,39 @@ class Repeats:
         self._room = asyncio.Semaphore(limits.MAX_LOOKUPS_IN_FLIGHT)
         self.answers: Answers
 
-    async def look_up(self, request: Request, earlier: Earlier) -> None:
-        """Begin a look-up; waits while too many are under way."""
-        await self._room.acquire()
-        self._opened(request.source.partition, request.source.offset)
-        self._later(self._give_again(request, earlier))
+    async def look_up(self, repeats: Sequence[Repeat]) -> None:
+        """Begin the look-ups of one micro-batch, one for each partition; waits while too many are under way."""
+        parts: dict[int, list[Repeat]] = {}
+        for repeat in repeats:
+            source = repeat.request.source
+            self._opened(source.partition, source.offset)
+            parts.setdefault(source.partition, []).append(repeat)
+        for partition, part in parts.items():
+            await self._room.acquire()
+            self._later(self._give_again(partition, part))
 
-    async def _give_again(self, request: Request, earlier: Earlier) -> None:
-        partition = request.source.partition
+    async def _give_again(self, partition: int, repeats: Sequence[Repeat]) -> None:
+        wanted = {repeat.earlier.offset for repeat in repeats}
         try:
-            found = await self._reader.find(partition, earlier.offset, earlier.appended_ms)
+            found = await self._reader.read(partition, wanted, min(repeat.earlier.appended_ms for repeat in repeats))
         except TimeoutError as error:
             raise ServiceError(
-                f"the decision of source offset {earlier.offset} could not be looked up in time",
-                mend="see that Kafka answers; the worker goes on at this transaction when it is restarted",
+                f"partition {partition}: decisions of {len(wanted)} earlier transactions could not be looked up in time",
+                mend="see that Kafka answers; the worker goes on at these transactions when it is restarted",
             ) from error
         finally:
             self._room.release()
-        prepared, again = (
-            Prepared(),
-            Again(request.source._replace(offset=earlier.offset), earlier.offset == request.source.offset),
-        )
-        if found is not None and _is_of(request, found.value):
-            self.answers.answer(prepared, request, found.value, again)
-        else:
-            self.answers.answer(prepared, request, self._judge_anew(request), Again(beyond_horizon=True))
+        prepared = Prepared()
+        for request, earlier in repeats:
+            record = found.get(earlier.offset)
+            if record is not None and record.value is not None and _is_of(request, record.value):
+                first = request.source._replace(offset=earlier.offset)
+                self.answers.answer(prepared, request, record.value, Again(first, published=first == request.source))
+            else:
+                self.answers.answer(prepared, request, self._judge_anew(request), Again(beyond_horizon=True))
         await self.answers.publish(prepared)
-        self._answered(partition, request.source.offset)
+        for repeat in repeats:
+            self._answered(partition, repeat.request.source.offset)
 
 
 def _is_of(request: Request, decision: bytes) -> bool:

@@ -41,19 +41,11 @@ class DecisionReader:
         self._consumer: AIOKafkaConsumer | None = None
         self._turn = asyncio.Lock()
 
-    async def find(self, partition: int, source_offset: int, since_ms: int) -> ConsumerRecord | None:
-        """The first decision made from this source offset, appended at or after `since_ms`; None if it is not there.
-
-        Raises TimeoutError when the deadline passes: then nothing is known.
-        """
-        found = await self.read(partition, source_offset, source_offset + 1, since_ms)
-        return found.get(source_offset)
-
-    async def read(self, partition: int, first: int, last: int, since_ms: int) -> dict[int, ConsumerRecord]:
-        """{source offset: its first decision} for the source offsets in [first, last), appended since.
+    async def read(self, partition: int, wanted: set[int], since_ms: int) -> dict[int, ConsumerRecord]:
+        """{source offset: its first decision} for the wanted source offsets, of decisions appended since.
 
         Reads to the end of the partition unless all of them were seen: repeats and late appends of older sources lie among
-        what is wanted. Raises TimeoutError.
+        what is wanted. Raises TimeoutError: then nothing is known.
         """
         found: dict[int, ConsumerRecord] = {}
         where = TopicPartition(self._topic, partition)
@@ -65,10 +57,10 @@ class DecisionReader:
             if begins is None or begins.offset >= end:
                 return found
             consumer.seek(where, begins.offset)
-            while await consumer.position(where) < end and len(found) < last - first:
+            while await consumer.position(where) < end and len(found) < len(wanted):
                 for record in (await consumer.getmany(where, timeout_ms=POLL_MS)).get(where, ()):
                     source = source_of(record)
-                    if source is not None and source.partition == partition and first <= source.offset < last:
+                    if source is not None and source.partition == partition and source.offset in wanted:
                         found.setdefault(source.offset, record)
         return found
 
