@@ -76,8 +76,8 @@ def _show(bundle: Any) -> None:
     )
     if held["transactions"]:
         grid = Grid(box=None, pad_edge=False)
-        for heading in ("", "avg precision", "fraud caught", "declined", "genuine", "reviewed", "genuine", "saved"):
-            grid.add_column(heading, justify="left" if not heading else "right")
+        for heading in ("", "precision", "caught", "declined", "genuine", "reviewed", "genuine", "saved"):
+            grid.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
         for name, quality in [*report["tiers"].items(), ("amount alone", report["amount_alone"])]:
             precision = quality["average_precision"]
             grid.add_row(
