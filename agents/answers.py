@@ -169,10 +169,10 @@ class Answers:
         """Add the records that answer one request with a decision."""
         if not again.published:
             headers = decision_headers(request.source, request.correlation, request.trace, **again.marks)
-            prepared.decisions.setdefault(request.source.partition, []).append((request.key, value, headers))
+            prepared.decisions.setdefault(request.source.partition, []).append((_user_key(request), value, headers))
         if request.address is not None:
             headers = reply_headers(request.address, request.source, request.trace, **again.marks)
-            prepared.replies.append((request.address, (request.key, value, headers)))
+            prepared.replies.append((request.address, (request.key or _user_key(request), value, headers)))
 
     def _repeat(self, prepared: Prepared, request: Request, earlier: Earlier) -> None:
         transaction = request.transaction
@@ -198,4 +198,9 @@ class Answers:
             self._metrics.decisions.labels(action, verdicts.tier).inc(number)
         for failure in verdicts.failures:
             self._metrics.rule_failures.labels(failure.rule).inc()
-        self._metrics.misplaced.inc(sum(request.key != request.transaction.user_id.encode() for request in decoded.requests))
+        self._metrics.misplaced.inc(sum(request.key != _user_key(request) for request in decoded.requests))
+
+
+def _user_key(request: Request) -> bytes:
+    """What decisions are keyed by, whatever the key of the request was."""
+    return request.transaction.user_id.encode()

@@ -6,12 +6,26 @@ for each micro-batch, so that replacing `judge` and `digests` is all that an act
 
 from typing import Self
 
+import numpy as np
+
 from assay.models.bundle import Bundle
 from assay.models.judge import Judge
 from assay.models.rules import Rules
-from assay.schemas.decision import encode_digests
+from assay.schemas import limits
+from assay.schemas.decision import Tier, encode_digests
+from assay.schemas.transaction import Transaction
 from assay.streams.settings import Settings
+from assay.tables.features import FEATURE_COUNT
 from assay.tables.rates import SHIPPED_RATES, Rates
+
+MADE_UP = {
+    "transaction_id": "warm-up",
+    "user_id": "warm-up",
+    "amount": "1",
+    "currency": "EUR",
+    "timestamp": 0,
+    "merchant": {"id": "-"},
+}
 
 
 class InForce:
@@ -21,6 +35,12 @@ class InForce:
         self.judge, self.rates = Judge(bundle, rules), rates
         self.version = bundle.version
         self.digests = encode_digests(bundle.version, rules.digest, None, bundle.thresholds_digest, rates.digest)
+
+    def warm(self) -> None:
+        """Judge made-up transactions, so that the first real ones don't pay for what is set up once."""
+        transaction = Transaction.model_validate(MADE_UP)
+        for count in (1, limits.MAX_BATCH_TRANSACTIONS):
+            self.judge.judge([transaction] * count, np.zeros((count, FEATURE_COUNT), np.float32), Tier.FULL)
 
     @classmethod
     def load(cls, settings: Settings) -> Self:

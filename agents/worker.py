@@ -28,7 +28,7 @@ from assay.agents.take_over import TakeOver
 from assay.schemas import limits
 from assay.schemas.decision import Tier
 from assay.schemas.decode import Request
-from assay.schemas.errors import AssayError
+from assay.schemas.errors import AssayError, ServiceError
 from assay.schemas.reply_topics import ReplyTopics
 from assay.streams.app import build_app, raw_topic
 from assay.streams.decision_reader import DecisionReader
@@ -43,6 +43,7 @@ from assay.streams.replies import Replies
 from assay.streams.settings import Settings
 from assay.streams.source_log import SourceLog
 from assay.tables.entities import Entities
+from assay.tables.fold import warm
 from assay.tables.profile_table import ProfileTable
 
 SWITCH_INTERVAL_S = 0.001  # calls that release the GIL win it back from the consumer thread: 5 ms of waiting each by default
@@ -105,13 +106,21 @@ class Worker:
 
     async def start(self) -> None:
         """Everything that Faust does not start. Raises ServiceError or PublishError."""
+        warm()
+        self.in_force.warm()
         port = await self.http.start()
         await asyncio.gather(
             self.log_publisher.start(), self.changelog_publisher.start(), self.replies.start(), self.evidence.start(),
-            self.entities.start(),
+            self._start_entities(),
         )  # fmt: skip
         self._watching = asyncio.ensure_future(self._watch())
         log.info("worker %s: metrics and health on port %d", self.name, port)
+
+    async def _start_entities(self) -> None:
+        try:
+            await self.entities.start()
+        except ServiceError as error:  # a dependency that fails lowers the tier (invariant I6)
+            log.error("starting without entity windows: %s", error)
 
     async def close(self) -> None:
         """After the last commit."""

@@ -155,7 +155,8 @@ async def _run(plan: LoadPlan) -> None:
 def _simulated(plan: LoadPlan) -> list[Simulated]:
     now_ms = time.time_ns() // 1_000_000
     spread: dict[str, float] = {"rate": plan.rate} if plan.days is None else {"days": plan.days}
-    start_ms = now_ms if plan.days is None else now_ms - int(plan.days * 86_400_000)
+    # The simulator keeps to its days about: a day more, so that nothing lies ahead of now.
+    start_ms = now_ms if plan.days is None else now_ms - int((plan.days + 1) * 86_400_000)
     payments = simulate(
         seed=plan.seed,
         transactions=plan.transactions,
