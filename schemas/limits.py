@@ -30,7 +30,7 @@ DECISIONS_REMEMBERED_PER_USER = 16
 RECENT_DECISIONS = 50_000  # in memory, all users together
 RECENT_ROWS = 20_000  # profile rows held in memory, beside those not yet durable
 MAX_CACHED_DIGESTS = 65_536  # of identifiers, and as many of addresses
-MAX_CACHED_ZONE_OFFSETS = 16_384  # one for each time zone and quarter of an hour
+MAX_CACHED_ZONE_OFFSETS = 16_384  # one for each time zone and day, and for quarters of an hour
 MAX_LOOKUPS_IN_FLIGHT = 64  # repeats whose decision is read back from the topic
 
 # Entities

@@ -21,7 +21,7 @@ from assay.tables.events import EVENT, NO_OFFSET, Events, digest64
 from assay.tables.rates import Rates
 
 _PACKED = Struct("<16s3qd5Q2f4Hh3B3x")  # the fields of EVENT, in its order; a test holds the two together
-_QUARTER_HOUR_MS = 900_000
+_QUARTER_HOUR_MS, _DAY_MS = 900_000, 86_400_000
 
 _KINDS = {kind: index for index, kind in enumerate(Kind)}
 _CHANNELS: dict[Channel | None, int] = {None: 0} | {channel: 1 + index for index, channel in enumerate(Channel)}
@@ -53,7 +53,7 @@ def _pack(buffer: object, at: int, transaction: Transaction, offset: int, append
         if location.latitude is not None and location.longitude is not None:
             latitude, longitude = location.latitude, location.longitude
         if location.time_zone is not None:
-            utc_offset = _zone_offset(location.time_zone, time_ms // _QUARTER_HOUR_MS)
+            utc_offset = _zone_offset(location.time_zone, time_ms)
     _PACKED.pack_into(
         buffer,  # type: ignore[arg-type]  # numpy arrays are writable buffers, which their stubs don't say
         at,
@@ -89,11 +89,25 @@ def address_digest(ip: str) -> int:
     return digest64(str(address))
 
 
+def _zone_offset(time_zone: str, time_ms: int) -> int:
+    """Minutes east of UTC in a zone at a time (epoch ms). Clocks are changed on few days, and then on a quarter of an hour."""
+    day = time_ms // _DAY_MS
+    offset = _offset_all_day(time_zone, day)
+    return _offset_at(time_zone, time_ms // _QUARTER_HOUR_MS * _QUARTER_HOUR_MS) if offset is None else offset
+
+
 @lru_cache(MAX_CACHED_ZONE_OFFSETS)
-def _zone_offset(time_zone: str, quarter_hour: int) -> int:
-    """Minutes east of UTC where a quarter of an hour (since the epoch) begins: clocks are not changed within one."""
+def _offset_all_day(time_zone: str, day: int) -> int | None:
+    """The offset of a day (UTC) on which clocks are not changed; None where they are, or may be."""
+    moments = [*range(0, _DAY_MS, _DAY_MS // 24), _DAY_MS - _QUARTER_HOUR_MS]
+    offsets = {_offset_at(time_zone, day * _DAY_MS + moment) for moment in moments}
+    return offsets.pop() if len(offsets) == 1 else None
+
+
+@lru_cache(MAX_CACHED_ZONE_OFFSETS)
+def _offset_at(time_zone: str, time_ms: int) -> int:
     try:
-        offset = datetime.fromtimestamp(quarter_hour * _QUARTER_HOUR_MS // 1000, ZoneInfo(time_zone)).utcoffset()
+        offset = datetime.fromtimestamp(time_ms // 1000, ZoneInfo(time_zone)).utcoffset()
     except OverflowError:  # local time is after the year 9999
         return NO_OFFSET
     return NO_OFFSET if offset is None else int(offset.total_seconds() // 60)
