@@ -1,6 +1,5 @@
 """Step 6: verdicts, repeats and refusals become records; decisions first and acknowledged, then the replies to callers."""
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -113,13 +112,9 @@ class Answers:
 
     async def publish(self, prepared: Prepared) -> None:
         """Return once decisions and dead letters are acknowledged; replies leave after that. Raises PublishError."""
-        topics = ((self._decisions_topic, prepared.decisions), (self._dead_letters_topic, prepared.dead_letters))
-        await asyncio.gather(
-            *(
-                self._publisher.publish(topic, partition, records)
-                for topic, parts in topics
-                for partition, records in parts.items()
-            )
+        await self._publisher.publish(
+            {(self._decisions_topic, partition): records for partition, records in prepared.decisions.items()}
+            | {(self._dead_letters_topic, partition): records for partition, records in prepared.dead_letters.items()}
         )
         await self._replies.send(prepared.replies)
         if prepared.unknown:

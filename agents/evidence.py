@@ -10,7 +10,8 @@ from assay.schemas.decision import Tier
 from assay.schemas.decode import Request
 from assay.schemas.evidence import encode_evidence
 from assay.schemas.source import SOURCE_HEADER, OutRecord
-from assay.streams.outbox import Batch, Outbox
+from assay.streams.outbox import Outbox
+from assay.streams.publisher import Batches
 from assay.tables.entities import EntityAnswer
 from assay.tables.features import features_digest
 
@@ -30,7 +31,7 @@ class EvidenceLog:
 
     async def _batch(
         self, requests: Sequence[Request], features: npt.NDArray[np.float32], windows: EntityAnswer, tier: Tier
-    ) -> Batch:
+    ) -> Batches:
         batch: dict[tuple[str, int], list[OutRecord]] = {}
         digest, digests = features_digest(), self._in_force.digests
         for i, request in enumerate(requests):

@@ -1,6 +1,5 @@
 """Steps 2, 4 and 7 for one micro-batch: recall what has a verdict, fold what has none, make the folded rows durable."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from assay.tables.fold import fold
 from assay.tables.rates import Rates
 from assay.tables.recall import NEW, recall
 from assay.tables.store import RowStore
-from assay.tables.working_rows import Folded, Gathered, UserKey, WorkingRows
+from assay.tables.working_rows import Folded, FoldedRow, Gathered, UserKey, WorkingRows
 
 
 class Earlier(NamedTuple):
@@ -58,11 +57,12 @@ class Profiles:
 
     Args:
         rates: for amounts in the base currency.
-        changelog: name of the topic that rows are published to before they are written to disk.
+        transactions, changelog: names of the topics that rows are folded from, and published to before they go to disk.
     """
 
-    def __init__(self, store: RowStore, publisher: Publisher, rates: Rates, changelog: str) -> None:
-        self._store, self._publisher, self._rates, self._changelog = store, publisher, rates, changelog
+    def __init__(self, store: RowStore, publisher: Publisher, rates: Rates, transactions: str, changelog: str) -> None:
+        self._store, self._publisher, self._rates = store, publisher, rates
+        self._transactions, self._changelog = transactions, changelog
         self._rows = WorkingRows(store)
 
     def recall(self, requests: Sequence[Request]) -> Recalled:
@@ -96,24 +96,29 @@ class Profiles:
         fold(recalled.gathered.rows, recalled.gathered.slots, recalled.events, np.array([NEW]), features)
         return features
 
-    async def remember(self, recalled: Recalled) -> None:
-        """Rows to the changelog, acknowledged, and only then to disk (invariant I3). Raises PublishError."""
-        last = {
-            (request.source.partition, request.transaction.user_id.encode()): request.source
-            for request in recalled.fresh_requests
-        }
-        await asyncio.gather(
-            *(
-                self._remember(partition, [(user, row, last[partition, user]) for user, row in rows.items()])
-                for partition, rows in recalled.folded.items()
-            )
-        )
-        self._rows.durable(recalled.folded)
+    async def remember(self, micro_batches: Sequence[Folded]) -> None:
+        """The newest rows of published micro-batches: to the changelog, acknowledged, and only then to disk (invariant I3).
 
-    async def _remember(self, partition: int, rows: Sequence[tuple[bytes, bytes, Source]]) -> None:
-        records: list[OutRecord] = [(user, row, [(SOURCE_HEADER, source.header())]) for user, row, source in rows]
-        appended = await self._publisher.publish(self._changelog, partition, records)
-        self._store.write(partition, {user: row for user, row, _ in rows}, appended.last)
+        Raises PublishError.
+        """
+        newest: Folded = {}
+        for folded in micro_batches:
+            for partition, rows in folded.items():
+                newest.setdefault(partition, {}).update(rows)
+        appended = await self._publisher.publish(
+            {(self._changelog, partition): self._records(partition, rows) for partition, rows in newest.items()}
+        )
+        for partition, rows in newest.items():
+            offset = appended[self._changelog, partition].last
+            self._store.write(partition, {user: folded.row for user, folded in rows.items()}, offset)
+        self._rows.durable(micro_batches)
+
+    def _records(self, partition: int, rows: dict[bytes, FoldedRow]) -> list[OutRecord]:
+        topic = self._transactions
+        return [
+            (user, folded.row, [(SOURCE_HEADER, Source(topic, partition, folded.last_offset).header())])
+            for user, folded in rows.items()
+        ]
 
     def forget(self) -> None:
         """Partitions changed hands: only what is durable counts."""

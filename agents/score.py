@@ -1,13 +1,11 @@
 """From a micro-batch of transactions to published decisions: the eight steps of the design, in order.
 
 What a step computes lives in schemas, tables and models; what it moves, in streams. Micro-batches overlap: while one waits for
-Redis or an acknowledgement, the next is decoded and folded. Steps 6 to 8 keep the order in which micro-batches began.
+Redis or an acknowledgement, the next is decoded and folded. Steps 6 to 8 keep the order in which micro-batches began; 7 and 8
+follow the answer and are taken by `agents.memory` for several micro-batches at once.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +13,7 @@ import numpy.typing as npt
 from assay.agents.answers import Answers
 from assay.agents.evidence import EvidenceLog
 from assay.agents.flow import Turns
+from assay.agents.memory import Memory
 from assay.agents.profiles import Profiles, Recalled
 from assay.agents.steer import InForce
 from assay.models.judge import Verdicts
@@ -36,36 +35,34 @@ class Scorer:
         in_force: InForce,
         answers: Answers,
         evidence: EvidenceLog,
-        acknowledge: Callable[[MicroBatch], None],
+        memory: Memory,
         metrics: Metrics,
     ) -> None:
         self._profiles, self._entities, self._in_force = profiles, entities, in_force
-        self._answers, self._evidence, self._acknowledge, self._metrics = answers, evidence, acknowledge, metrics
-        self._publishing, self._remembering = Turns(), Turns()
+        self._answers, self._evidence, self._memory, self._metrics = answers, evidence, memory, metrics
+        self._publishing = Turns()
 
     async def score(self, batch: MicroBatch) -> None:
-        """One micro-batch, from records to acknowledged source. Raises PublishError: then the process must end."""
-        with self._stage("decode"):
+        """One micro-batch, from records to acknowledged decisions. Raises PublishError: then the process must end."""
+        self._metrics.batch_size.observe(len(batch.records))
+        with self._metrics.timed("decode"):
             decoded = decode(batch.records)  # 1
-        with self._stage("recall"):
+        with self._metrics.timed("recall"):
             recalled = self._profiles.recall(decoded.requests)  # 2
         entities = asyncio.ensure_future(self._ask_entities(recalled))  # 3
-        with self._stage("profiles"):
+        with self._metrics.timed("profiles"):
             features = self._profiles.fold(recalled)  # 4
-        with self._stage("entities"):
+        with self._metrics.timed("entities"):
             windows = await entities
             features[:, PROFILE_FEATURES:] = windows.values
-        with self._stage("models"):
+        with self._metrics.timed("models"):
             verdicts = self._judge(recalled, features, windows)  # 5
         async with self._publishing.turn(batch.number):
-            with self._stage("answer"):
+            with self._metrics.timed("answer"):
                 answers = self._answers.prepare(decoded, recalled, verdicts)
-            with self._stage("publish"):
+            with self._metrics.timed("publish"):
                 await self._answers.publish(answers)  # 6
-        async with self._remembering.turn(batch.number):
-            with self._stage("remember"):
-                await self._profiles.remember(recalled)  # 7
-            self._acknowledge(batch)  # 8
+            await self._memory.put(batch, recalled.folded)  # 7, 8
         await self._evidence.publish(recalled.fresh_requests, features, windows, verdicts.tier)
 
     async def _ask_entities(self, recalled: Recalled) -> EntityAnswer:
@@ -77,10 +74,3 @@ class Scorer:
         if not windows.available:
             self._metrics.entities_unavailable.labels(windows.reason).inc()
         return self._in_force.judge.judge([request.transaction for request in recalled.fresh_requests], features, tier)
-
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        began, computed = time.perf_counter(), time.thread_time()
-        yield
-        self._metrics.stage.labels(name).observe(time.perf_counter() - began)
-        self._metrics.stage_cpu.labels(name).inc(time.thread_time() - computed)

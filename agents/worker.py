@@ -18,6 +18,7 @@ from assay.agents.answers import Answers
 from assay.agents.evidence import EvidenceLog
 from assay.agents.flow import Acknowledgements, Flow
 from assay.agents.learn import Learner
+from assay.agents.memory import Memory
 from assay.agents.profiles import Profiles
 from assay.agents.progress import Progress
 from assay.agents.recent import RecentDecisions
@@ -47,10 +48,11 @@ from assay.tables.fold import warm
 from assay.tables.profile_table import ProfileTable
 
 SWITCH_INTERVAL_S = 0.001  # calls that release the GIL win it back from the consumer thread: 5 ms of waiting each by default
-GC_THRESHOLD = 100_000  # what lives long is frozen at start; what a micro-batch makes dies by its reference counts
+GC_THRESHOLD = 100000
 LOOKUP_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
 WATCH_INTERVAL_S = 1.0
+EVIDENCE_LINGER_S = 0.05
 
 log = logging.getLogger("assay.worker")
 
@@ -69,7 +71,9 @@ class Worker:
         publisher = partial(Publisher, options, deadline=settings.publish_timeout_s)
         self.log_publisher, self.changelog_publisher = publisher(), publisher()  # a changelog batch must not delay decisions
         self.replies = Replies(publisher, ReplyTopics(settings.reply_topics), metrics)
-        self.evidence = Outbox(publisher, limits.MAX_WAITING_EVIDENCE_BATCHES, self._evidence_sent)
+        self.evidence = Outbox(
+            publisher, limits.MAX_WAITING_EVIDENCE_BATCHES, linger=EVIDENCE_LINGER_S, on_result=self._evidence_sent
+        )
         self.reader = DecisionReader(options, settings.decisions, LOOKUP_TIMEOUT_S)
         self.entities = Entities(
             settings.redis_url.get_secret_value(),
@@ -79,14 +83,17 @@ class Worker:
         )
         self.app = build_app(settings, ProfileTable)
         self.table: ProfileTable = self.app.Table("profiles", key_type=bytes, value_type=bytes, partitions=partitions)
-        self.profiles = Profiles(self.table.rows, self.changelog_publisher, in_force.rates, self.table.changelog_topic_name)
+        self.profiles = Profiles(
+            self.table.rows, self.changelog_publisher, in_force.rates, settings.transactions, self.table.changelog_topic_name
+        )
         repeats = Repeats(self.reader, self._later, self.acknowledgements.open, self.answered, self._judge_anew)
         self.answers = repeats.answers = Answers(
             settings, in_force, self.recent, self.log_publisher, self.replies, metrics,
             decided_by=lambda: (self.name, self.generation), look_up=repeats.look_up,
         )  # fmt: skip
         evidence = EvidenceLog(settings.evidence, self.evidence, in_force)
-        scorer = Scorer(self.profiles, self.entities, in_force, self.answers, evidence, self.acknowledge, metrics)
+        self.memory = Memory(self.profiles, self.acknowledge, metrics)
+        scorer = Scorer(self.profiles, self.entities, in_force, self.answers, evidence, self.memory, metrics)
         self.flow = Flow(scorer.score, self.app.waiting, settings, metrics)
         self.http = HttpPort(
             settings.http_host, settings.http_port, metrics.registry,
@@ -113,6 +120,7 @@ class Worker:
             self.log_publisher.start(), self.changelog_publisher.start(), self.replies.start(), self.evidence.start(),
             self._start_entities(),
         )  # fmt: skip
+        self.memory.start()
         self._watching = asyncio.ensure_future(self._watch())
         log.info("worker %s: metrics and health on port %d", self.name, port)
 
@@ -125,6 +133,7 @@ class Worker:
     async def close(self) -> None:
         """After the last commit."""
         self._watching.cancel()
+        self.memory.close()
         await asyncio.gather(self.replies.close(CLOSE_TIMEOUT_S), self.evidence.close(CLOSE_TIMEOUT_S))
         await asyncio.gather(
             self.log_publisher.close(), self.changelog_publisher.close(), self.entities.close(), self.reader.close(),
@@ -184,6 +193,7 @@ class Worker:
     async def _drain(self) -> None:
         self.progress.given_up("partitions were given up")
         await self.flow.drain()
+        await self.memory.join()
 
     async def _watch(self) -> None:
         """Keep lag and progress known, every second."""

@@ -22,6 +22,7 @@ MAX_BATCH_TRANSACTIONS = 256
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 MAX_BATCH_AGE_MS = 10
 MAX_BATCHES_IN_FLIGHT = 3
+MAX_UNREMEMBERED_BATCHES = 16  # decided, and their rows not yet durable
 MAX_WAITING_RECORDS = 2_048  # fetched and not yet taken; then the fetcher waits
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 

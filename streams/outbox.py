@@ -6,33 +6,38 @@ A bounded queue with a publisher of its own, so that neither delays a decision. 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 
 from assay.schemas.errors import PublishError
 from assay.schemas.source import OutRecord
-from assay.streams.publisher import Publisher
+from assay.streams.publisher import Batches, Publisher
 
 log = logging.getLogger("assay.outbox")
 
-Batch = Mapping[tuple[str, int], Sequence[OutRecord]]  # {(topic, partition): records}
 RESTART_PAUSE_S = 1.0
 
 
 class Outbox:
-    """Publishes batches in order, one after another; a failure loses the batch, is counted, and never stops the worker.
+    """Publishes batches in order, those that wait together; a failure loses them, is counted, and never stops the worker.
 
     Args:
         publisher: makes a publisher; asked again after a failure.
         max_batches: that wait at most.
+        linger: seconds to let batches gather, where nobody waits for them: many small ones cost more than one large one.
         on_result: called with "sent" or "failed" and a number of records.
     """
 
     def __init__(
-        self, publisher: Callable[[], Publisher], max_batches: int, on_result: Callable[[str, int], None] = lambda *_: None
+        self,
+        publisher: Callable[[], Publisher],
+        max_batches: int,
+        *,
+        linger: float = 0.0,
+        on_result: Callable[[str, int], None] = lambda *_: None,
     ) -> None:
-        self._make, self._on_result = publisher, on_result
+        self._make, self._linger, self._on_result = publisher, linger, on_result
         self._publisher: Publisher | None = None
-        self._queue: asyncio.Queue[Callable[[], Awaitable[Batch]]] = asyncio.Queue(max_batches)
+        self._queue: asyncio.Queue[Callable[[], Awaitable[Batches]]] = asyncio.Queue(max_batches)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -50,7 +55,7 @@ class Outbox:
         if self._publisher is not None:
             await self._publisher.close()
 
-    async def put(self, batch: Callable[[], Awaitable[Batch]]) -> None:
+    async def put(self, batch: Callable[[], Awaitable[Batches]]) -> None:
         """Queue a batch; waits while the queue is full, so that nothing is lost to a burst."""
         await self._queue.put(batch)
 
@@ -66,20 +71,27 @@ class Outbox:
 
     async def _run(self) -> None:
         while True:
-            batch = await self._queue.get()
+            waiting = [await self._queue.get()]
+            if self._linger:
+                await asyncio.sleep(self._linger)
+            while not self._queue.empty():
+                waiting.append(self._queue.get_nowait())
             try:
-                await self._send(await batch())
+                await self._send(waiting)
             except Exception:
-                log.exception("a batch off the answer path could not be made")
+                log.exception("batches off the answer path could not be made")
             finally:
-                self._queue.task_done()
+                for _ in waiting:
+                    self._queue.task_done()
 
-    async def _send(self, batch: Batch) -> None:
-        count = sum(map(len, batch.values()))
+    async def _send(self, waiting: list[Callable[[], Awaitable[Batches]]]) -> None:
+        together: dict[tuple[str, int], list[OutRecord]] = {}
+        for make in waiting:
+            for where, records in (await make()).items():
+                together.setdefault(where, []).extend(records)
+        count = sum(map(len, together.values()))
         try:
-            await asyncio.gather(
-                *(self.publisher.publish(topic, p, records) for (topic, p), records in batch.items() if records)
-            )
+            await self.publisher.publish(together)
             self._on_result("sent", count)
         except PublishError as error:
             self._on_result("failed", count)

@@ -5,13 +5,12 @@ idempotent batch for ever. After the first failure nothing more leaves: whoever 
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     InvalidProducerEpoch,
     MessageSizeTooLargeError,
@@ -23,6 +22,8 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from assay.schemas.errors import DeadlinePassed, Fenced, OutOfOrder, PublishError, TooLarge
 from assay.schemas.source import OutRecord
+
+Batches = Mapping[tuple[str, int], Sequence[OutRecord]]  # {(topic, partition): records}
 
 TYPED: dict[type[BaseException], type[PublishError]] = {
     ProducerFenced: Fenced,
@@ -45,7 +46,7 @@ class Appended:
 
 
 class Publisher:
-    """One connection to the brokers; one batch in flight per topic and partition, so that none overtakes a failed one.
+    """One connection to the brokers; at most one batch in flight per topic and partition.
 
     Args:
         options: aiokafka's client options (`streams.kafka.client_options`).
@@ -56,7 +57,7 @@ class Publisher:
     def __init__(self, options: dict[str, Any], *, deadline: float, max_batch_bytes: int = MAX_PUBLISHED_BATCH_BYTES) -> None:
         self._options, self._deadline, self._max_batch_bytes = options, deadline, max_batch_bytes
         self._producer: AIOKafkaProducer | None = None
-        self._turns: dict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._turn = asyncio.Lock()
         self.failure: PublishError | None = None
 
     async def start(self) -> None:
@@ -81,22 +82,39 @@ class Publisher:
             closing.append(sender)
         await asyncio.wait(closing, timeout=self._deadline)
 
-    async def publish(self, topic: str, partition: int, records: Iterable[OutRecord]) -> Appended:
-        """Append records (at least one) in order; return once all replicas in sync have them. A PublishError is the end.
+    async def publish(self, batches: Batches) -> dict[tuple[str, int], Appended]:
+        """Append records in order; return once all replicas in sync have all of them. A PublishError is the end.
 
-        Calls for one partition keep the order in which they were made.
+        Calls take turns, in the order in which they were made, so nothing overtakes what has failed. One call for several
+        partitions costs one round trip and one deadline.
         """
-        placed = []
-        where = f"publish to {topic}/{partition}"
-        async with self._bounded(where), self._turns[TopicPartition(topic, partition)]:
-            for batch in self._batches(topic, partition, records):
-                if self.failure is not None:
-                    raise self.failure
-                metadata = await (await self._running.send_batch(batch, topic, partition=partition))
-                if metadata.offset < 0:
-                    raise PublishError(f"{where}: taken for a duplicate, so it can't be said where it lies")
-                placed.append((metadata.offset, metadata.offset + batch.record_count() - 1, metadata.timestamp))
-        return Appended(placed[0][0], placed[-1][1], placed[-1][2] if placed[-1][2] is not None else -1)
+        placed: dict[tuple[str, int], Appended] = {}
+        async with self._bounded("publish"), self._turn:
+            lanes = {where: self._prepare(*where, records) for where, records in batches.items() if records}
+            while lanes:
+                await self._round(lanes, placed)
+        return placed
+
+    async def _round(
+        self, lanes: dict[tuple[str, int], Iterator[BatchBuilder]], placed: dict[tuple[str, int], Appended]
+    ) -> None:
+        """Send the next batch of each partition, and wait for all of them; partitions without one are taken out."""
+        if self.failure is not None:
+            raise self.failure
+        sent = []
+        for where, lane in list(lanes.items()):
+            batch = next(lane, None)
+            if batch is None:
+                del lanes[where]
+            else:
+                sent.append((where, batch, await self._running.send_batch(batch, where[0], partition=where[1])))
+        for where, batch, acknowledged in sent:
+            metadata = await acknowledged
+            if metadata.offset < 0:
+                raise PublishError(f"{where[0]}/{where[1]}: taken for a duplicate, so it can't be said where it lies")
+            first = placed[where].first if where in placed else metadata.offset
+            stamp = metadata.timestamp if metadata.timestamp is not None else -1
+            placed[where] = Appended(first, metadata.offset + batch.record_count() - 1, stamp)
 
     async def topics(self) -> dict[str, int]:
         """{topic: number of partitions} of all that this client may see."""
@@ -114,7 +132,7 @@ class Publisher:
         """The seam of the fence: a partition's own producer identity is to be stamped on the batches made here."""
         return self._running.create_batch()
 
-    def _batches(self, topic: str, partition: int, records: Iterable[OutRecord]) -> Iterable[BatchBuilder]:
+    def _prepare(self, topic: str, partition: int, records: Iterable[OutRecord]) -> Iterator[BatchBuilder]:
         batch: BatchBuilder | None = None
         for key, value, headers in records:
             if batch is None or batch.append(timestamp=None, key=key, value=value, headers=headers) is None:

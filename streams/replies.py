@@ -14,8 +14,8 @@ from assay.schemas.headers import ReplyAddress
 from assay.schemas.reply_topics import ReplyTopics
 from assay.schemas.source import OutRecord
 from assay.streams.metrics import Metrics
-from assay.streams.outbox import Batch, Outbox
-from assay.streams.publisher import Publisher
+from assay.streams.outbox import Outbox
+from assay.streams.publisher import Batches, Publisher
 
 MISSING_PAUSE_S = 5.0  # until a topic that was not there is looked for again
 LEAST_PAUSE_S = 0.1  # between two looks, whatever is asked for
@@ -28,7 +28,7 @@ class Replies:
 
     def __init__(self, publisher: Callable[[], Publisher], allowed: ReplyTopics, metrics: Metrics) -> None:
         self._allowed, self._metrics = allowed, metrics
-        self._outbox = Outbox(publisher, limits.MAX_WAITING_REPLY_BATCHES, self._count)
+        self._outbox = Outbox(publisher, limits.MAX_WAITING_REPLY_BATCHES, on_result=self._count)
         self._partitions: dict[str, int] = {}
         self._missing: dict[str, float] = {}  # until when (monotonic) a topic is taken not to be there
         self._looked_at = 0.0
@@ -44,7 +44,7 @@ class Replies:
         if replies:
             await self._outbox.put(lambda: self._route(replies))
 
-    async def _route(self, replies: Sequence[Reply]) -> Batch:
+    async def _route(self, replies: Sequence[Reply]) -> Batches:
         wanted = {address.topic for address, _ in replies if self._allowed.allows(address.topic)}
         await self._look_for(wanted - self._partitions.keys())
         batch: dict[tuple[str, int], list[OutRecord]] = {}

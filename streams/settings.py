@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     batches_in_flight: int = Field(limits.MAX_BATCHES_IN_FLIGHT, ge=1, le=16, description="Micro-batches that overlap at most.")
 
     # -- entities
-    redis_timeout_s: float = Field(0.02, gt=0, le=5, description="Seconds for one call to Redis; then the tier falls.")
+    redis_timeout_s: float = Field(0.04, gt=0, le=5, description="Seconds for one call to Redis; then the tier falls.")
     redis_shards: int = Field(1, ge=1, le=1024, description="Hash tags that entity keys are spread over (Redis Cluster).")
     hash_key: SecretStr = Field(
         SecretStr("assay-development"), description="Key of the digests that stand for card numbers and identifiers."

@@ -1,7 +1,7 @@
 """Profile rows while they are worked on: gathered for a micro-batch, folded in an overlay, made durable later.
 
-Micro-batches overlap, so the newest row of a user may not be durable yet. Each micro-batch has its own copy, so that a row never
-carries folds of a later one into the log. Rows used lately are kept too: a look-up on disk costs 10-20 us.
+Micro-batches overlap, so the newest row of a user may not be durable yet. Each micro-batch has its own copy, so that a row
+never carries folds of a later one into the log. Rows used lately are kept too: a look-up on disk costs 10-20 us.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,15 @@ from assay.schemas import limits
 from assay.tables.profile import ROW_BYTES, Rows, gather
 from assay.tables.store import RowStore
 
-Folded = dict[int, dict[bytes, bytes]]  # {source partition: {user: row}}
+
+class FoldedRow(NamedTuple):
+    """A row as it is after its folds, and the source offset of the last of them."""
+
+    row: bytes
+    last_offset: int
+
+
+Folded = dict[int, dict[bytes, FoldedRow]]  # {source partition: {user: row}}
 
 
 class UserKey(NamedTuple):
@@ -74,7 +82,7 @@ class WorkingRows:
 
     def folded(self, gathered: Gathered, fresh: npt.NDArray[np.bool_]) -> Folded:
         """Take note of the rows that were folded (`fresh`: (n,), which events were): they are the newest now."""
-        packed = gathered.rows.tobytes()
+        packed, last_offsets = gathered.rows.tobytes(), gathered.rows["last_offset"].tolist()
         changed: Folded = {}
         for position in np.unique(gathered.slots[fresh]).tolist():
             user = gathered.users[position]
@@ -86,21 +94,22 @@ class WorkingRows:
                 held.row = row
                 self._held.move_to_end(user)
             held.folds_in_flight += 1
-            changed.setdefault(user.partition, {})[user.user] = row
+            changed.setdefault(user.partition, {})[user.user] = FoldedRow(row, last_offsets[position])
         return changed
 
-    def durable(self, folded: Folded) -> None:
-        """These rows are on disk: they may be forgotten here."""
-        for partition, rows in folded.items():
-            for user in rows:
-                if (held := self._held.get(UserKey(partition, user))) is not None:
-                    held.folds_in_flight -= 1
+    def durable(self, micro_batches: Sequence[Folded]) -> None:
+        """The rows of these micro-batches are on disk: they may be forgotten here."""
+        for folded in micro_batches:
+            for partition, rows in folded.items():
+                for user in rows:
+                    if (held := self._held.get(UserKey(partition, user))) is not None:
+                        held.folds_in_flight -= 1
         for _ in range(len(self._held) - self._max_rows):
-            user, held = next(iter(self._held.items()))
+            oldest, held = next(iter(self._held.items()))
             if held.folds_in_flight > 0:
-                self._held.move_to_end(user)
+                self._held.move_to_end(oldest)
             else:
-                del self._held[user]
+                del self._held[oldest]
 
     def clear(self) -> None:
         """Forget everything: partitions changed hands."""
