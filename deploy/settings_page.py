@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from assay.streams.settings import Settings
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
+
+from assay.streams.settings import Settings
 
 HEADING = """# Settings
 

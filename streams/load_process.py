@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -76,7 +76,7 @@ class LoadPlan:
             raise SettingError("this is no plan of a load run", expected=f"JSON with {expected}", got=str(error)) from error
 
 
-async def run_apart(plan: LoadPlan) -> AsyncIterator[dict[str, Any]]:
+async def run_apart(plan: LoadPlan) -> AsyncGenerator[dict[str, Any], None]:
     """Start the process and yield its lines as they come; the last is the summary. Closing the generator ends the process.
 
     Raises ServiceError where the run failed.

@@ -19,7 +19,7 @@ TakeOver = Callable[[int, set[TP], set[TP]], Awaitable[None]]  # (generation, ac
 STALE_POLL_S = 0.01
 
 
-class ProfileStore(Store):  
+class ProfileStore(Store):
     """What Faust sees of `RowStore`: persisted offsets, and changelog fetches to be applied."""
 
     def __init__(self, url: Any, app: Any, table: Any, **kwargs: Any) -> None:
@@ -79,7 +79,7 @@ class ProfileStore(Store):
         raise NotImplementedError("the changelog topic is the backup")
 
 
-class ProfileTable(faust.Table):  
+class ProfileTable(faust.Table):
     """The table, with the hook for taking partitions over that Faust awaits before the source is resumed."""
 
     take_over: TakeOver | None = None

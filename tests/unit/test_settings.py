@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from assay.deploy.settings_page import settings_page
 from assay.schemas.errors import SettingError
 from assay.streams.settings import Settings
