@@ -111,6 +111,7 @@ class Flow:
                 max_records=self._settings.batch_transactions,
                 max_bytes=self._settings.batch_bytes,
                 within=self._settings.batch_age_ms / 1000,
+                gather=self._settings.batch_gather_ms / 1000,
                 idle=lambda: not self._in_flight,
                 ready=lambda: len(self._in_flight) < self._settings.batches_in_flight,
             ):

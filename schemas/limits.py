@@ -21,6 +21,7 @@ MAX_REASONS = 4
 MAX_BATCH_TRANSACTIONS = 256
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 MAX_BATCH_AGE_MS = 10
+BATCH_GATHER_MS = 4
 MAX_BATCHES_IN_FLIGHT = 3
 MAX_UNREMEMBERED_BATCHES = 16  # decided, and their rows not yet durable
 MAX_WAITING_RECORDS = 2_048  # fetched and not yet taken; then the fetcher waits

@@ -22,7 +22,7 @@ class _BoundedQueueHandler(logging.handlers.QueueHandler):
 
     def enqueue(self, record: logging.LogRecord) -> None:
         try:
-            self.queue.put_nowait(record)  # type: ignore[union-attr]
+            self.queue.put_nowait(record)
         except queue.Full:
             type(self).dropped += 1
 

@@ -130,6 +130,7 @@ async def take(
     max_records: int,
     max_bytes: int,
     within: float,
+    gather: float = 0.0,
     idle: Callable[[], bool],
     ready: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[MicroBatch]:
@@ -137,6 +138,7 @@ async def take(
 
     Args:
         within: seconds that the oldest record waits at most.
+        gather: seconds that it waits even where the worker is idle, so that fetches of several partitions come together.
         idle: whether the worker has nothing in flight, so that waiting would win nothing.
         ready: whether another micro-batch may begin. Set `waiting.changed` when either may have changed.
     """
@@ -151,12 +153,12 @@ async def take(
             release = Release.SIZE
         elif waiting.bytes >= max_bytes:
             release = Release.BYTES
-        elif idle():
-            release = Release.IDLE
         elif remaining <= 0:
             release = Release.AGE
+        elif idle() and remaining <= within - gather:
+            release = Release.IDLE
         else:
-            await _change(waiting.changed, timeout=remaining)
+            await _change(waiting.changed, timeout=remaining - (within - gather) if idle() else remaining)
             continue
         parts, bounded = waiting.take(max_records, max_bytes)
         yield MicroBatch(number, parts, Release.BYTES if bounded else release)

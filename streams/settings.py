@@ -79,6 +79,9 @@ class Settings(BaseSettings):
     batch_age_ms: float = Field(
         limits.MAX_BATCH_AGE_MS, ge=0, le=1000, description="Milliseconds that the first one waits at most."
     )
+    batch_gather_ms: float = Field(
+        limits.BATCH_GATHER_MS, ge=0, le=1000, description="Milliseconds that it waits even where the worker is idle."
+    )
     batches_in_flight: int = Field(limits.MAX_BATCHES_IN_FLIGHT, ge=1, le=16, description="Micro-batches that overlap at most.")
 
     # -- entities
@@ -105,6 +108,8 @@ class Settings(BaseSettings):
             raise ValueError("sasl_username and sasl_password are needed with a SASL protocol")
         if self.drain_timeout_s >= self.session_timeout_s:
             raise ValueError("drain_timeout_s must be below session_timeout_s, else the group gives the worker up meanwhile")
+        if self.batch_gather_ms > self.batch_age_ms:
+            raise ValueError("batch_gather_ms must not be above batch_age_ms")
         return self
 
     @classmethod

@@ -84,7 +84,7 @@ class WorkingRows:
         """Take note of the rows that were folded (`fresh`: (n,), which events were): they are the newest now."""
         packed, last_offsets = gathered.rows.tobytes(), gathered.rows["last_offset"].tolist()
         changed: Folded = {}
-        for position in np.unique(gathered.slots[fresh]).tolist():
+        for position in sorted(set(gathered.slots[fresh].tolist())):
             user = gathered.users[position]
             row = packed[position * ROW_BYTES : (position + 1) * ROW_BYTES]
             held = self._held.get(user)
