@@ -1,5 +1,6 @@
 """Step 6: verdicts, repeats and refusals become records; decisions first and acknowledged, then the replies to callers."""
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,7 +11,7 @@ from assay.agents.profiles import Earlier, Recalled
 from assay.agents.recent import RecentDecisions, Remembered
 from assay.agents.steer import InForce
 from assay.models.judge import Verdicts
-from assay.schemas.decision import Tier, encode_decision, encode_model
+from assay.schemas.decision import SCORE_DECIMALS, Action, Tier, encode_decision, encode_model
 from assay.schemas.decode import Decoded, Request
 from assay.schemas.headers import decision_headers, reply_headers
 from assay.schemas.refusal import Refusal, dead_letter, error_reply
@@ -19,6 +20,8 @@ from assay.streams.metrics import Metrics
 from assay.streams.publisher import MAX_PUBLISHED_BATCH_BYTES, Publisher
 from assay.streams.replies import Replies, Reply
 from assay.streams.settings import Settings
+
+log = logging.getLogger("assay.score")
 
 ByPartition = dict[int, list[OutRecord]]
 
@@ -108,6 +111,7 @@ class Answers:
         for refusal in decoded.refusals:
             self._refuse(prepared, refusal)
         self._count(decoded, verdicts)
+        self._log(recalled.fresh_requests, verdicts)
         return prepared
 
     async def publish(self, prepared: Prepared) -> None:
@@ -185,6 +189,24 @@ class Answers:
         if refusal.address is not None and (reply := error_reply(refusal)) is not None:
             prepared.replies.append((refusal.address, reply))
         self._metrics.dead_letters.labels(refusal.code).inc()
+        log.warning("refused", extra={"code": refusal.code, "field": refusal.field, "source": refusal.source.header().decode()})
+
+    def _log(self, requests: Sequence[Request], verdicts: Verdicts) -> None:
+        """A line for each transaction that was not simply approved; written by a thread of its own (`streams.logs`)."""
+        for i, (request, action) in enumerate(zip(requests, verdicts.action, strict=True)):
+            if action is not Action.APPROVE:
+                log.info(
+                    "decision",
+                    extra={
+                        "transaction_id": request.transaction.transaction_id,
+                        "action": action,
+                        "score": round(float(verdicts.score[i]), SCORE_DECIMALS),
+                        "reasons": [reason.code for reason in verdicts.reasons[i]],
+                        "rules": verdicts.rules[i],
+                        "tier": verdicts.tier,
+                        "source": request.source.header().decode(),
+                    },
+                )
 
     def _count(self, decoded: Decoded, verdicts: Verdicts) -> None:
         self._metrics.transactions.inc(len(decoded.requests) + len(decoded.refusals) + decoded.tombstones)

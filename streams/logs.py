@@ -64,7 +64,8 @@ def set_up_logs(level: str, form: str = "auto", **bound: Any) -> None:
     root = logging.getLogger()
     root.handlers[:] = [_BoundedQueueHandler(lines)]
     root.setLevel(level)
-    for noisy in ("faust", "mode", "aiokafka"):
+    # Services of Faust's log under the names of our own modules that subclass them.
+    for noisy in ("faust", "mode", "aiokafka", "assay.streams.transport", "assay.tables.profile_table"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(level)))
     listener.start()
     atexit.register(listener.stop)
