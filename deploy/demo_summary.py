@@ -93,7 +93,8 @@ def _latency(report: DemoReport) -> Table:
     within = line["within_deadline"]
     title = (
         f"\nintended send to reply: p50 {line['p50_ms']:.0f} ms, p99 {line['p99_ms']:.0f} ms; "
-        f"{within:.2%} within {BUDGET_MS} ms; lost {line['lost']}, contradictory {line['contradictory']}\nwhere the time goes, a micro-batch"
+        f"{within:.2%} within {BUDGET_MS} ms; lost {line['lost']}, contradictory {line['contradictory']}\n"
+        "where the time goes, a micro-batch"
     )
     grid = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for heading in ("", "median", "99 %", f"of {BUDGET_MS} ms", ""):
