@@ -1,20 +1,33 @@
-"""A scorer that scores nothing: it answers every transaction, so that what is around it can be tested on a real Kafka."""
+"""What integration tests share: an echo that answers without scoring, and real workers with a small bundle."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import orjson
 import pytest
+import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import ConsumerRecord
 
+from assay.deploy.services import Running
+from assay.models.training import train
 from assay.schemas.decision import Action, Tier, encode_decision, encode_digests
 from assay.schemas.source import Source
+from assay.schemas.transaction import Transaction
+from assay.streams.simulator import simulate
+from assay.tables.rates import SHIPPED_RATES, Rates
 
-PARTITIONS = 3
+from .own_redis import OwnRedis
+from .topics import PARTITIONS, Topics
+from .worker_process import WorkerProcess
+
+HISTORY = 3_000
+START_MS = 1_767_225_600_000
 Answers = Callable[["Echo", ConsumerRecord], list[bytes]]
 
 
@@ -105,3 +118,59 @@ async def echo(kafka: str, topic_prefix: str) -> AsyncIterator[Echo]:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+@pytest.fixture(scope="session")
+def bundle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle trained on a little simulated history. Copy it before you change it."""
+    history = list(simulate(seed=5, transactions=HISTORY, start_ms=START_MS, users=60, fraud_share=0.05))
+    path = tmp_path_factory.mktemp("bundles") / "bundle"
+    train(
+        [Transaction.model_validate(payment.transaction) for payment in history],
+        [payment.fraud for payment in history],
+        path,
+        rates=Rates.load(SHIPPED_RATES),
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def environment(services: Running, bundle_path: Path) -> dict[str, str]:
+    """Settings of one deployment with topics, keys and a group of its own."""
+    return {
+        "ASSAY_BOOTSTRAP_SERVERS": services.bootstrap_servers,
+        "ASSAY_REDIS_URL": services.redis_url,
+        "ASSAY_REDIS_TIMEOUT_S": "5",  # tests are not about how quick a busy machine is
+        "ASSAY_TOPIC_PREFIX": f"t{uuid.uuid4().hex[:12]}-",
+        "ASSAY_PARTITIONS": str(PARTITIONS),
+        "ASSAY_BUNDLE": str(bundle_path),
+        "ASSAY_HTTP_HOST": "127.0.0.1",
+        "ASSAY_LOG_FORMAT": "json",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+@pytest.fixture(scope="module")
+def worker(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """A worker that scores, for all tests of a module."""
+    process = WorkerProcess("worker", tmp_path_factory.mktemp("worker"), environment)
+    process.start()
+    process.wait_until_ready()
+    yield process
+    process.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def topics(worker: WorkerProcess, environment: dict[str, str]) -> AsyncIterator[Topics]:
+    """The topics of that worker."""
+    async with Topics(environment["ASSAY_BOOTSTRAP_SERVERS"], environment["ASSAY_TOPIC_PREFIX"]) as watched:
+        yield watched
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
+    """A Redis that one test may stop, stall and start again."""
+    server = OwnRedis(tmp_path / "redis")
+    server.start()
+    yield server
+    server.stop()

@@ -1,11 +1,8 @@
 """A Redis that is slow, gone, new, full of something else or not one: the tier falls, and the windows come right again."""
 
 import asyncio
-import os
 import signal
-import subprocess
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +10,6 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
-from assay.deploy.ports import free_port
-from assay.deploy.redis_local import command, find_server
 from assay.schemas import limits
 from assay.schemas.errors import ServiceError, SettingError
 from assay.tables import entities as entities_module
@@ -24,59 +19,13 @@ from assay.tables.entity_fold import EntityWindows
 from assay.tables.entity_layout import ENTITIES, KEY_LETTERS
 from assay.tables.events import EVENT, Events
 
+from .own_redis import OwnRedis
+
 pytestmark = pytest.mark.services
 
 START_MS = 1_760_000_000_000
 HOUR_MS = 3_600_000
 UNHURRIED_S = 30.0  # where a test is not about the deadline
-
-
-class OwnRedis:
-    """A Redis process that one test may stop, stall and start again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, *options: str) -> None:
-        line = [*command(find_server(), self._folder, self.port, keep=False), *options]
-        self._process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
-        asyncio.run(self._ready())
-
-    async def _ready(self) -> None:
-        async with asyncio.timeout(UNHURRIED_S):
-            while True:
-                client = Redis.from_url(self.url)
-                try:
-                    await client.ping()
-                except Exception as error:
-                    if "auth" in str(error).lower():
-                        return
-                    await asyncio.sleep(0.02)
-                else:
-                    return
-                finally:
-                    await client.aclose()
-
-    def signal(self, number: int) -> None:
-        if self._process is not None:
-            os.kill(self._process.pid, number)
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-
-@pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
-    server = OwnRedis(tmp_path / "redis")
-    server.start()
-    yield server
-    server.stop()
 
 
 def fresh(url: str, **options: Any) -> Entities:
