@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from assay.schemas.errors import ContinuityError
 from assay.streams.ending import end_process
+from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch, WaitingRecords, take
 from assay.streams.settings import Settings
 
@@ -68,24 +69,35 @@ class Acknowledgements:
 
 
 class Continuity:
-    """A batch of a partition begins where the last one ended, or the process ends: fetches have been lost around rebalances."""
+    """A batch of a partition begins where the last one ended, or the process ends: fetches have been lost around rebalances.
 
-    def __init__(self) -> None:
+    Offsets that hold no record are no loss: each transaction of an upstream producer leaves one for its end.
+
+    Args:
+        holds_records: whether the log has records of a partition at offsets in [first, end); asked only where some are skipped.
+    """
+
+    def __init__(self, holds_records: Callable[[int, int, int], Awaitable[bool]]) -> None:
+        self._holds_records = holds_records
         self._next: dict[int, int] = {}
 
-    def begin(self, starts: dict[int, int]) -> None:
+    def begin(self, starts: Mapping[int, int]) -> None:
         """Partitions were taken over; their next source offsets."""
         self._next = dict(starts)
 
-    def check(self, batch: MicroBatch) -> None:
+    async def check(self, batch: MicroBatch) -> None:
         """Raises ContinuityError: nothing else would show the loss."""
         for partition, records in batch.parts.items():
-            expected = self._next.get(partition)
-            if expected is None or records[0].offset != expected:
+            expected, first = self._next.get(partition), records[0].offset
+            if (
+                expected is None
+                or first < expected
+                or (first > expected and await self._holds_records(partition, expected, first))
+            ):
                 raise ContinuityError(
                     f"partition {partition}: source records are missing or were read twice",
                     expected=f"offset {expected}" if expected is not None else "no records: the partition is not ours",
-                    got=f"offset {records[0].offset}",
+                    got=f"offset {first}",
                     mend="restart the worker: it goes on at the committed offset",
                 )
             self._next[partition] = records[-1].offset + 1
@@ -95,12 +107,17 @@ class Flow:
     """Takes micro-batches from a stream of record batches and scores a bounded number of them at once."""
 
     def __init__(
-        self, score: Callable[[MicroBatch], Awaitable[None]], waiting: WaitingRecords, settings: Settings, metrics: Any
+        self,
+        score: Callable[[MicroBatch], Awaitable[None]],
+        waiting: WaitingRecords,
+        continuity: Continuity,
+        settings: Settings,
+        metrics: Metrics,
     ) -> None:
         self._score, self._waiting, self._settings, self._metrics = score, waiting, settings, metrics
         self._in_flight: set[asyncio.Task[None]] = set()
         self._later: set[asyncio.Task[None]] = set()
-        self.continuity = Continuity()
+        self._continuity = continuity
 
     async def run(self, stream: Any, generation: Callable[[], int]) -> None:
         """Score what a Faust stream of record batches brings, for ever. Whatever goes wrong ends the process, uncommitted."""
@@ -115,13 +132,18 @@ class Flow:
                 idle=lambda: not self._in_flight,
                 ready=lambda: len(self._in_flight) < self._settings.batches_in_flight,
             ):
-                self.continuity.check(batch)
+                await self._continuity.check(batch)
                 self._begin(batch)
                 await asyncio.sleep(0)  # the first steps of the task are synchronous: they fold in the order of batches
         except Exception as error:
             end_process("the flow stopped", error)
         finally:
             pump.cancel()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is in flight."""
+        return not (self._in_flight or self._later or self._waiting.count)
 
     def later(self, work: Awaitable[None]) -> None:
         """Work that outlives its micro-batch and is drained with the rest."""

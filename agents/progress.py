@@ -40,9 +40,10 @@ class Progress:
         if (seen := self._seen.get(partition)) is not None and next_offset > seen.next_offset:
             seen.next_offset, seen.since = next_offset, self._clock()
 
-    def reached(self, partition: int, end: int) -> bool:
-        """Whether everything before `end` has its verdict."""
-        return (seen := self._seen.get(partition)) is not None and seen.next_offset >= end
+    def next_offset(self, partition: int) -> int:
+        """Everything before it has its verdict; 0 where the partition is not known."""
+        seen = self._seen.get(partition)
+        return seen.next_offset if seen is not None else 0
 
     def idle(self, partition: int) -> None:
         """Everything that was appended has its verdict."""

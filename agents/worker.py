@@ -16,7 +16,7 @@ from faust.types import TP
 
 from assay.agents.answers import Answers
 from assay.agents.evidence import EvidenceLog
-from assay.agents.flow import Acknowledgements, Flow
+from assay.agents.flow import Acknowledgements, Continuity, Flow
 from assay.agents.learn import Learner
 from assay.agents.memory import Memory
 from assay.agents.profiles import Profiles
@@ -94,7 +94,9 @@ class Worker:
         evidence = EvidenceLog(settings.evidence, self.evidence, in_force)
         self.memory = Memory(self.profiles, self.acknowledge, metrics)
         scorer = Scorer(self.profiles, self.entities, in_force, self.answers, evidence, self.memory, metrics)
-        self.flow = Flow(scorer.score, self.app.waiting, settings, metrics)
+        self.source = SourceLog(self.app, options, settings.transactions)
+        self.continuity = Continuity(self.source.holds_records)
+        self.flow = Flow(scorer.score, self.app.waiting, self.continuity, settings, metrics)
         self.http = HttpPort(
             settings.http_host, settings.http_port, metrics.registry,
             live=self.progress.live, ready=self.progress.ready, refresh=self.refresh,
@@ -135,10 +137,8 @@ class Worker:
         self._watching.cancel()
         self.memory.close()
         await asyncio.gather(self.replies.close(CLOSE_TIMEOUT_S), self.evidence.close(CLOSE_TIMEOUT_S))
-        await asyncio.gather(
-            self.log_publisher.close(), self.changelog_publisher.close(), self.entities.close(), self.reader.close(),
-            self.http.close(),
-        )  # fmt: skip
+        parts = (self.log_publisher, self.changelog_publisher, self.entities, self.reader, self.source, self.http)
+        await asyncio.gather(*(part.close() for part in parts))
 
     def acknowledge(self, batch: MicroBatch) -> None:
         """Step 8: every record of the micro-batch has its verdict."""
@@ -171,7 +171,7 @@ class Worker:
     def _wire(self) -> None:
         """Hang the parts into Faust: two agents, the take-over, the drain, the watch over progress, the end."""
         self.table.on_failure = end_process
-        self.table.take_over = TakeOver(SourceLog(self.app, self.settings.transactions), self._assigned, self._begin)
+        self.table.take_over = TakeOver(self.source, self._assigned, self._begin)
         self.app.agent(raw_topic(self.app, self.settings.transactions), name="score")(self._score)
         self.app.agent(raw_topic(self.app, self.settings.outcomes), name="learn")(self._learn)
         self.app.on_before_shutdown.connect(self._closing)
@@ -186,7 +186,7 @@ class Worker:
         self.profiles.forget()
         self.recent.clear()
         self.acknowledgements.clear()
-        self.flow.continuity.begin(dict(starts))
+        self.continuity.begin(starts)
         self.progress.taken_over(starts)
         self.app.waiting.open()
 
@@ -200,22 +200,23 @@ class Worker:
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
             if self.progress.scoring:
-                self._watch_partitions()
+                await self._watch_partitions()
             else:
                 remaining = self.app.tables.recovery.active_remaining_total()
                 self.metrics.recovery_remaining.set(remaining)
                 self.progress.recovering(remaining)
 
-    def _watch_partitions(self) -> None:
+    async def _watch_partitions(self) -> None:
         self.metrics.recovery_remaining.set(0)
         for partition in self._assigned():
-            tp = TP(self.settings.transactions, partition)
-            end, finished = self.app.consumer.highwater(tp), self.app.consumer.finished.get(tp)
+            end = self.app.consumer.highwater(TP(self.settings.transactions, partition))
             if end is None:
                 continue
-            if finished is not None:
-                self.metrics.lag.labels(partition).set(max(0, end - finished))
-            if self.progress.reached(partition, end):
+            lag = max(0, end - self.progress.next_offset(partition))
+            if lag and self.flow.idle and await self.source.position(partition) >= end:
+                lag = 0  # what is left are the ends of upstream transactions, which are no records
+            self.metrics.lag.labels(partition).set(lag)
+            if not lag:
                 self.progress.idle(partition)
 
     async def _closing(self, app: Any, **_: Any) -> None:
@@ -234,6 +235,7 @@ class FaustWorker(faust.Worker):
 
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker.app, override_logging=False, redirect_stdouts=False, quiet=True)
+        self.spinner = None  # it writes to the terminal that our logs are on
         self._worker = worker
 
     async def on_first_start(self) -> None:
