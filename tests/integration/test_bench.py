@@ -16,16 +16,16 @@ ROOT = Path(__file__).parents[2]
 KEYS = [
     "drain_per_s", "drain_vs_faust", "drain_vs_floor", "p99_ms_500", "p99_ms_2000", "p99_ms_5000", "p999_ms_5000", "cpu_us",
 ]  # fmt: skip
-COMMAND = [
+BENCH = [
     sys.executable, str(ROOT / "perf" / "bench.py"), "--quick", "--only", "drain", "--transactions", "2000",
-    "--faust-transactions", "300", "--users", "200", "--history", "6000",
+    "--faust-transactions", "300", "--users", "200",
 ]  # fmt: skip
 
 pytestmark = pytest.mark.services
 
 
 @pytest.fixture
-def environment(services: Running, tmp_path: Path) -> dict[str, str]:
+def bench_environment(services: Running, tmp_path: Path) -> dict[str, str]:
     """The session's services, and a place for temporary folders that can be looked into."""
     return os.environ | {
         "ASSAY_BOOTSTRAP_SERVERS": services.bootstrap_servers,
@@ -34,8 +34,16 @@ def environment(services: Running, tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_a_drain_ends_in_one_line_with_every_figure(environment: dict[str, str], tmp_path: Path) -> None:
-    ran = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+@pytest.fixture
+def command(bundle_path: Path) -> list[str]:
+    """A small drain of all three contenders."""
+    return [*BENCH, "--bundle", str(bundle_path)]
+
+
+def test_a_drain_ends_in_one_line_with_every_figure(
+    bench_environment: dict[str, str], command: list[str], tmp_path: Path
+) -> None:
+    ran = subprocess.run(command, env=bench_environment, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     figures = json.loads(ran.stdout.splitlines()[-1])
     assert list(figures) == KEYS
@@ -45,9 +53,9 @@ def test_a_drain_ends_in_one_line_with_every_figure(environment: dict[str, str],
 
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
 def test_a_benchmark_that_is_stopped_stops_what_it_started(
-    environment: dict[str, str], tmp_path: Path, ended_by: signal.Signals
+    bench_environment: dict[str, str], command: list[str], tmp_path: Path, ended_by: signal.Signals
 ) -> None:
-    with subprocess.Popen(COMMAND, env=environment, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as bench:
+    with subprocess.Popen(command, env=bench_environment, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as bench:
         assert bench.stderr is not None
         for line in bench.stderr:
             if "drain 1 of 1: assay" in line:
