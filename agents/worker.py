@@ -33,7 +33,7 @@ from assay.schemas.errors import AssayError, ServiceError
 from assay.schemas.reply_topics import ReplyTopics
 from assay.streams.app import build_app, raw_topic
 from assay.streams.decision_reader import DecisionReader
-from assay.streams.ending import end_process
+from assay.streams.ending import end_process, refuse_to_start
 from assay.streams.http import HttpPort
 from assay.streams.kafka import client_options
 from assay.streams.metrics import Metrics
@@ -242,7 +242,7 @@ class FaustWorker(faust.Worker):
         try:
             await self._worker.start()
         except AssayError as error:
-            end_process("the worker could not start", error)
+            refuse_to_start(error)
         await super().on_first_start()
         self.app.consumer.drain = self._worker._drain
         self.app.consumer.drain_timeout_s = self._worker.settings.drain_timeout_s

@@ -29,8 +29,6 @@ def worker(
     """
     import asyncio
 
-    from assay.agents.steer import InForce
-    from assay.agents.worker import Worker
     from assay.deploy.data_dir import claim_data_dir
     from assay.streams.logs import set_up_logs
     from assay.streams.settings import Settings
@@ -38,8 +36,12 @@ def worker(
 
     settings = Settings.load(bundle=bundle, rules=rules, data_dir=data_dir, worker_name=name, http_port=http_port)
     set_up_logs(settings.log_level, settings.log_format, worker=settings.worker_name)
-    in_force = InForce.load(settings)
     claim = claim_data_dir(settings.data_dir)
+
+    from assay.agents.steer import InForce  # seconds to import: what is wrong with the settings is said before
+    from assay.agents.worker import Worker
+
+    in_force = InForce.load(settings)
     partitions = asyncio.run(ensure_topics(settings))
     if end_with_parent:
         _end_with_parent()

@@ -1,10 +1,13 @@
-"""The one way in which a worker ends on purpose when going on would be wrong."""
+"""The two ways in which a worker ends on purpose: before it has begun, and when going on would be wrong."""
 
 import logging
 import os
 import sys
 from typing import NoReturn
 
+from assay.schemas.errors import AssayError
+
+EXIT_NOT_STARTED = 2  # as the command line does for what its user can mend
 EXIT_UNCOMMITTED = 70  # EX_SOFTWARE: a supervisor restarts the worker, and the next owner repeats what is not committed
 
 log = logging.getLogger("assay.worker")
@@ -13,7 +16,16 @@ log = logging.getLogger("assay.worker")
 def end_process(reason: str, error: BaseException | None = None) -> NoReturn:
     """End at once, uncommitted, saying why. No clean-up: whatever is still buffered must not leave the process."""
     log.critical("ending: %s", reason, exc_info=error)
+    _exit(f"assay: worker ends, uncommitted: {reason}: {error}", EXIT_UNCOMMITTED)
+
+
+def refuse_to_start(error: AssayError) -> NoReturn:
+    """End at once, with the line that names what to mend: nothing has been read yet."""
+    _exit(f"error: {error}", EXIT_NOT_STARTED)
+
+
+def _exit(line: str, status: int) -> NoReturn:
     for handler in logging.getLogger().handlers:
         handler.flush()
-    print(f"assay: worker ends, uncommitted: {reason}: {error}", file=sys.stderr, flush=True)
-    os._exit(EXIT_UNCOMMITTED)
+    print(line, file=sys.stderr, flush=True)
+    os._exit(status)

@@ -8,11 +8,14 @@ import logging
 import logging.handlers
 import queue
 import sys
+import time
 from typing import Any
 
 import structlog
 
 from assay.schemas import limits
+
+FLUSH_TIMEOUT_S = 1.0
 
 
 class _BoundedQueueHandler(logging.handlers.QueueHandler):
@@ -29,6 +32,12 @@ class _BoundedQueueHandler(logging.handlers.QueueHandler):
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         """As it is: the line is formatted by the thread that writes it."""
         return record
+
+    def flush(self) -> None:
+        """Return once what was logged is written, or soon after: a pipe that nobody reads must not keep a process alive."""
+        patience = time.monotonic() + FLUSH_TIMEOUT_S
+        while self.queue.unfinished_tasks and time.monotonic() < patience:  # type: ignore[attr-defined]
+            time.sleep(0.005)
 
 
 def set_up_logs(level: str, form: str = "auto", **bound: Any) -> None:
