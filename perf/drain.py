@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from contenders import AssayWorker, Name, Stand, assay_workers, peer
 from kafka_log import Ends, ends_of, fill, read_decisions, topics_of
@@ -89,7 +90,7 @@ async def drain_one(stand: Stand, settings: Settings, name: Name, payloads: Sequ
                 samples.append(Sample(samples[-1].decisions, process.cpu_s()))
         evidence = await ends.count(settings.evidence)
         decisions = await read_decisions(settings)
-    of_ours = {}
+    of_ours: dict[str, Any] = {}
     if metrics:
         full = sample_of(metrics, "assay_decisions_total", tier="full") / max(1.0, sample_of(metrics, "assay_decisions_total"))
         of_ours = {"stages": stages_of(metrics), "full_tier": full, "evidence": evidence / max(1, decisions.transactions)}
