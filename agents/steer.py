@@ -33,7 +33,7 @@ class InForce:
 
     def __init__(self, bundle: Bundle, rules: Rules, rates: Rates) -> None:
         self.judge, self.rates = Judge(bundle, rules), rates
-        self.version = bundle.version
+        self.version, self.rules_digest = bundle.version, rules.digest
         self.digests = encode_digests(bundle.version, rules.digest, None, bundle.thresholds_digest, rates.digest)
 
     def warm(self) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Coroutine, Mapping
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import faust
@@ -64,6 +65,7 @@ class Worker:
         self.settings, self.in_force, self.partitions = settings, in_force, partitions
         self.name = settings.worker_name or f"{socket.gethostname()}-{os.getpid()}"
         self.metrics = metrics = Metrics()
+        metrics.build.labels(version("assay"), in_force.version, in_force.rules_digest).set(1)
         self.progress = Progress(time.monotonic)
         self.acknowledgements = Acknowledgements()
         self.recent = RecentDecisions()

@@ -97,8 +97,7 @@ class Metrics:
             "assay_recovery_remaining_records", "Changelog records still to be read before scoring.", registry=registry
         )
         self.assigned = Gauge("assay_assigned_partitions", "Partitions of this worker.", registry=registry)
-        self.build = Gauge("assay_build_info", "What is served.", ("version", "bundle", "rules"), registry=registry)
-        self.model_age = Gauge("assay_bundle_created_timestamp_seconds", "When the bundle was made.", registry=registry)
+        self.build = Gauge("assay_build_info", "What is served: always 1.", ("version", "bundle", "rules"), registry=registry)
         self._stages = {stage: (self.stage.labels(stage), self.stage_cpu.labels(stage)) for stage in STAGES}
 
     @contextmanager
