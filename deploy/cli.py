@@ -97,7 +97,7 @@ def main() -> None:
     try:
         app()
     except AssayError as error:
-        print(f"error: {error}", file=sys.stderr)
+        sys.stderr.write(f"error: {error}\n")  # in one write: the thread that writes the log may be at it too
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
