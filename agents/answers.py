@@ -3,8 +3,9 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Any, NamedTuple
 
 from assay.agents.profiles import Earlier, Recalled
@@ -40,6 +41,7 @@ class Prepared:
     decisions: ByPartition = field(default_factory=dict)
     dead_letters: ByPartition = field(default_factory=dict)
     replies: list[Reply] = field(default_factory=list)
+    appended_ms: list[int] = field(default_factory=list)  # of the transactions that were judged
     unknown: list[Repeat] = field(default_factory=list)  # their decision is not in memory
 
 
@@ -76,7 +78,6 @@ class Answers:
 
     Args:
         decided_by: (worker, generation), asked for each micro-batch.
-        look_up: takes repeats whose decision is not in memory; their verdicts come later.
     """
 
     def __init__(
@@ -89,13 +90,12 @@ class Answers:
         metrics: Metrics,
         *,
         decided_by: Callable[[], tuple[str, int]],
-        look_up: Callable[[Sequence[Repeat]], Awaitable[None]],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._decisions_topic, self._dead_letters_topic = settings.decisions, settings.dead_letters
         self._in_force, self._recent, self._publisher, self._replies = in_force, recent, publisher, replies
         self._hash_key = settings.hash_key.get_secret_value().encode()
-        self._metrics, self._decided_by, self._look_up, self._clock = metrics, decided_by, look_up, clock
+        self._metrics, self._decided_by, self._clock = metrics, decided_by, clock
 
     def prepare(self, decoded: Decoded, recalled: Recalled, verdicts: Verdicts) -> Prepared:
         """Records for every request and refusal of a micro-batch, in the order of their sources."""
@@ -105,6 +105,7 @@ class Answers:
             if fresh:
                 value = next(decisions)
                 self.remember(request, value)
+                prepared.appended_ms.append(request.appended_ms)
                 self.answer(prepared, request, value)
             else:
                 self._repeat(prepared, request, recalled.earlier[position])
@@ -120,9 +121,9 @@ class Answers:
             {(self._decisions_topic, partition): records for partition, records in prepared.decisions.items()}
             | {(self._dead_letters_topic, partition): records for partition, records in prepared.dead_letters.items()}
         )
-        await self._replies.send(prepared.replies)
-        if prepared.unknown:
-            await self._look_up(prepared.unknown)
+        now_ms = self._clock() * 1000
+        self._metrics.latency.observe([(now_ms - appended) / 1000 for appended in prepared.appended_ms])
+        self._replies.send(prepared.replies)
 
     def encode(self, requests: Sequence[Request], verdicts: Verdicts) -> list[bytes]:
         """The decisions of requests just judged, as bytes."""
@@ -131,7 +132,6 @@ class Answers:
         scores, members = verdicts.score.tolist(), verdicts.members.tolist()
         missed = sum(now_ms > request.deadline_ms for request in requests)
         self._metrics.deadline_missed.inc(missed)
-        self._metrics.latency.observe([(now_ms - request.appended_ms) / 1000 for request in requests])
         return [
             encode_decision(
                 transaction_id=request.transaction.transaction_id,
@@ -200,7 +200,7 @@ class Answers:
                     extra={
                         "transaction_id": request.transaction.transaction_id,
                         "action": action,
-                        "score": round(float(verdicts.score[i]), SCORE_DECIMALS),
+                        "score": None if isnan(verdicts.score[i]) else round(float(verdicts.score[i]), SCORE_DECIMALS),
                         "reasons": [reason.code for reason in verdicts.reasons[i]],
                         "rules": verdicts.rules[i],
                         "tier": verdicts.tier,

@@ -1,33 +1,52 @@
 """Evidence: what each decision was made from, published after it and off the answer path."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from assay.agents.steer import InForce
+from assay.schemas import limits
 from assay.schemas.decision import Tier
 from assay.schemas.decode import Request
 from assay.schemas.evidence import encode_evidence
 from assay.schemas.source import SOURCE_HEADER, OutRecord
-from assay.streams.outbox import Outbox
-from assay.streams.publisher import Batches
+from assay.streams.metrics import Metrics
+from assay.streams.outbox import LossyPublisher, Outbox
+from assay.streams.publisher import Batches, Publisher
 from assay.tables.entities import EntityAnswer
 from assay.tables.features import features_digest
 
+LINGER_S = 0.05  # many small batches cost more than one large one
+
 
 class EvidenceLog:
-    """Queues the evidence of a micro-batch; waits while the queue is full, since every decision has evidence."""
+    """Queues the evidence of micro-batches. It never holds up the flow: what does not fit, or can't be sent, is counted."""
 
-    def __init__(self, topic: str, outbox: Outbox, in_force: InForce) -> None:
-        self._topic, self._outbox, self._in_force = topic, outbox, in_force
+    def __init__(self, topic: str, publisher: Callable[[], Publisher], in_force: InForce, metrics: Metrics) -> None:
+        self._topic, self._in_force, self._metrics = topic, in_force, metrics
+        self._publisher = LossyPublisher(publisher, self._lost)
+        self._outbox = Outbox(
+            self._publisher.send,
+            limits.MAX_WAITING_EVIDENCE_BATCHES,
+            lost=metrics.evidence_batches_dropped.inc,
+            linger=LINGER_S,
+        )
 
-    async def publish(
-        self, requests: Sequence[Request], features: npt.NDArray[np.float32], windows: EntityAnswer, tier: Tier
-    ) -> None:
+    def start(self) -> None:
+        self._outbox.start()
+
+    async def close(self, within_s: float) -> None:
+        await self._outbox.close(within_s)
+        await self._publisher.close()
+
+    def offer(self, requests: Sequence[Request], features: npt.NDArray[np.float32], windows: EntityAnswer, tier: Tier) -> None:
         """`requests` (n,) that were judged, with `features` (n, FEATURE_COUNT) and the entity windows behind them."""
         if requests:
-            await self._outbox.put(lambda: self._batch(requests, features, windows, tier))
+            self._outbox.offer(lambda: self._batch(requests, features, windows, tier))
+
+    def _lost(self, records: int) -> None:
+        self._metrics.evidence_dropped.inc(records)
 
     async def _batch(
         self, requests: Sequence[Request], features: npt.NDArray[np.float32], windows: EntityAnswer, tier: Tier

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 from assay.schemas.errors import ContinuityError
+from assay.schemas.source import SourceRecord
 from assay.streams.ending import end_process
 from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch, WaitingRecords, take
@@ -14,7 +16,10 @@ from assay.streams.settings import Settings
 
 
 class Turns:
-    """One at a time, in the order of their numbers: how micro-batches that overlap keep the order of their effects."""
+    """One at a time, in the order of their numbers: how micro-batches that overlap keep the order of their effects.
+
+    Whoever fails in a turn has to end the process: later numbers wait for ever.
+    """
 
     def __init__(self) -> None:
         self._next = 0
@@ -37,6 +42,7 @@ class Acknowledgements:
     """Which source offsets may be committed: those before which everything has its verdict (invariants I1, I3).
 
     >>> acknowledgements = Acknowledgements()
+    >>> acknowledgements.begin({0: 3})
     >>> acknowledgements.open(0, 7)  # answered later, from the decisions topic
     >>> acknowledgements.reached(0, 10), acknowledgements.close(0, 7)
     (7, 10)
@@ -60,12 +66,13 @@ class Acknowledgements:
         self._reached[partition] = offset
         return self._committable(partition)
 
-    def clear(self) -> None:
-        self._reached.clear()
+    def begin(self, starts: Mapping[int, int]) -> None:
+        """Partitions were taken over; their next source offsets. Whatever was open is read again by its new owner."""
+        self._reached = dict(starts)
         self._open.clear()
 
     def _committable(self, partition: int) -> int:
-        return min(self._open[partition], default=self._reached.get(partition, 0))
+        return min([self._reached[partition], *self._open[partition]])
 
 
 class Continuity:
@@ -85,22 +92,18 @@ class Continuity:
         """Partitions were taken over; their next source offsets."""
         self._next = dict(starts)
 
-    async def check(self, batch: MicroBatch) -> None:
-        """Raises ContinuityError: nothing else would show the loss."""
-        for partition, records in batch.parts.items():
-            expected, first = self._next.get(partition), records[0].offset
-            if (
-                expected is None
-                or first < expected
-                or (first > expected and await self._holds_records(partition, expected, first))
-            ):
-                raise ContinuityError(
-                    f"partition {partition}: source records are missing or were read twice",
-                    expected=f"offset {expected}" if expected is not None else "no records: the partition is not ours",
-                    got=f"offset {first}",
-                    mend="restart the worker: it goes on at the committed offset",
-                )
-            self._next[partition] = records[-1].offset + 1
+    async def check(self, partition: int, records: Sequence[SourceRecord]) -> None:
+        """One fetch, before it waits for a micro-batch. Raises ContinuityError: nothing else would show the loss."""
+        expected, first = self._next.get(partition), records[0].offset
+        missing = expected is not None and first > expected and await self._holds_records(partition, expected, first)
+        if expected is None or first < expected or missing:
+            raise ContinuityError(
+                f"partition {partition}: source records are missing or were read twice",
+                expected=f"offset {expected}" if expected is not None else "no records: the partition is not ours",
+                got=f"offset {first}",
+                mend="restart the worker: it goes on at the committed offset",
+            )
+        self._next[partition] = records[-1].offset + 1
 
 
 class Flow:
@@ -116,8 +119,8 @@ class Flow:
     ) -> None:
         self._score, self._waiting, self._settings, self._metrics = score, waiting, settings, metrics
         self._in_flight: set[asyncio.Task[None]] = set()
-        self._later: set[asyncio.Task[None]] = set()
         self._continuity = continuity
+        self._numbers = count()  # of micro-batches, whatever starts `run` again
 
     async def run(self, stream: Any, generation: Callable[[], int]) -> None:
         """Score what a Faust stream of record batches brings, for ever. Whatever goes wrong ends the process, uncommitted."""
@@ -131,8 +134,8 @@ class Flow:
                 gather=self._settings.batch_gather_ms / 1000,
                 idle=lambda: not self._in_flight,
                 ready=lambda: len(self._in_flight) < self._settings.batches_in_flight,
+                numbers=self._numbers,
             ):
-                await self._continuity.check(batch)
                 self._begin(batch)
                 await asyncio.sleep(0)  # the first steps of the task are synchronous: they fold in the order of batches
         except Exception as error:
@@ -143,26 +146,27 @@ class Flow:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is in flight."""
-        return not (self._in_flight or self._later or self._waiting.count)
-
-    def later(self, work: Awaitable[None]) -> None:
-        """Work that outlives its micro-batch and is drained with the rest."""
-        task = asyncio.ensure_future(work)
-        self._later.add(task)
-        task.add_done_callback(self._ended)
+        return not (self._in_flight or self._waiting.count)
 
     async def drain(self) -> None:
-        """Return once nothing is in flight. New micro-batches don't begin meanwhile if what waits has been cleared."""
-        while self._in_flight or self._later:
-            await asyncio.wait([*self._in_flight, *self._later])
+        """Return once nothing is in flight. New micro-batches don't begin meanwhile, since what waits has been closed."""
+        while self._in_flight:
+            await asyncio.wait(self._in_flight)
 
     async def _pump(self, stream: Any, generation: Callable[[], int]) -> None:
         try:
             async for event in stream.events():
-                if event.message.generation_id == generation():
-                    self._waiting.add(event.message.partition, event.message.value)
+                await self._take_in(event.message, generation)
         except Exception as error:
             end_process("the stream of transactions broke", error)
+
+    async def _take_in(self, message: Any, generation: Callable[[], int]) -> None:
+        """A fetch of this generation joins what waits. `waiting` is closed from a revocation to the next take-over."""
+        if message.generation_id != generation() or not self._waiting.is_open:
+            return
+        await self._continuity.check(message.partition, message.value)
+        if message.generation_id == generation():
+            self._waiting.add(message.partition, message.value)
 
     def _begin(self, batch: MicroBatch) -> None:
         task = asyncio.ensure_future(self._score(batch))
@@ -173,7 +177,6 @@ class Flow:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._in_flight.discard(task)
-        self._later.discard(task)
         self._metrics.in_flight.set(len(self._in_flight))
         self._waiting.changed.set()
         if task.cancelled():

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.schemas.decode import Request
+from assay.schemas.errors import PublishError
 from assay.schemas.source import SOURCE_HEADER, OutRecord, Source
-from assay.streams.publisher import Publisher
+from assay.streams.publisher import UNKNOWN, Publisher
 from assay.tables.encode import encode_events
 from assay.tables.events import Events
 from assay.tables.features import FEATURE_COUNT
@@ -110,6 +111,8 @@ class Profiles:
         )
         for partition, rows in newest.items():
             offset = appended[self._changelog, partition].last
+            if offset == UNKNOWN:
+                raise PublishError(f"{self._changelog}/{partition}: taken for a duplicate, so it can't be said where it lies")
             self._store.write(partition, {user: folded.row for user, folded in rows.items()}, offset)
         self._rows.durable(micro_batches)
 

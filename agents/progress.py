@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 STALLED_AFTER_S = 30.0
+NO_ASSIGNMENT_S = 180.0  # a group may rebalance for a minute, and then again
 
 
 @dataclass(slots=True)
@@ -64,7 +65,9 @@ class Progress:
         now = self._clock()
         if not self.scoring:
             stuck = now - self._recovery.since
-            return f"{self.why} without progress for {stuck:.0f} s" if stuck > STALLED_AFTER_S else ""
+            # Without records to recover it waits for the group, which takes as long as its slowest member.
+            limit = STALLED_AFTER_S if self._recovery.next_offset > 0 else NO_ASSIGNMENT_S
+            return f"{self.why}, without progress for {stuck:.0f} s" if stuck > limit else ""
         stalled = [
             f"partition {partition} waits at offset {seen.next_offset} for {now - seen.since:.0f} s"
             for partition, seen in self._seen.items()

@@ -1,78 +1,135 @@
 """Repeats whose decision is no longer in memory: found in the decisions topic, without holding up the micro-batches.
 
-The source of such a repeat stays open, so that nothing after it is committed before it has its verdict.
+The source of such a repeat stays open, so that nothing after it is committed before it has its verdict. What is still being
+looked for when partitions are given up is left: it is not committed, so the next owner reads it again.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Sequence
 
 import orjson
+from aiokafka.errors import KafkaError
+from aiokafka.structs import ConsumerRecord
 
 from assay.agents.answers import Again, Answers, Prepared, Repeat
+from assay.agents.flow import Acknowledgements
 from assay.schemas import limits
 from assay.schemas.decode import Request
-from assay.schemas.errors import ServiceError
 from assay.streams.decision_reader import DecisionReader
+from assay.streams.ending import end_process
 
-JudgeAnew = Callable[[Request], bytes]
+RETRY_PAUSE_S = 1.0
+
+log = logging.getLogger("assay.score")
 
 
 class Repeats:
-    """Looks decisions up and gives them again.
+    """Looks decisions up and gives them again: one task for each partition, which takes all that waits.
 
     Args:
-        later: takes work that outlives its micro-batch.
-        opened, answered: called with (partition, offset) of a source when its look-up begins and when it has its verdict.
-        judge_anew: judges a transaction whose decision is beyond the horizon, without folding it again.
+        commit: called with (partition, next offset) when a source that was open has its verdict.
+        judge_anew: judges a transaction whose decision is beyond the horizon, without folding it again; returns the decision.
     """
 
     def __init__(
         self,
         reader: DecisionReader,
-        later: Callable[[Coroutine[Any, Any, None]], None],
-        opened: Callable[[int, int], None],
-        answered: Callable[[int, int], None],
-        judge_anew: JudgeAnew,
+        answers: Answers,
+        acknowledgements: Acknowledgements,
+        commit: Callable[[int, int], None],
+        judge_anew: Callable[[Request], bytes],
     ) -> None:
-        self._reader, self._later, self._opened, self._answered = reader, later, opened, answered
-        self._judge_anew = judge_anew
-        self._room = asyncio.Semaphore(limits.MAX_LOOKUPS_IN_FLIGHT)
-        self.answers: Answers
+        self._reader, self._answers, self._judge_anew = reader, answers, judge_anew
+        self._acknowledgements, self._commit = acknowledgements, commit
+        self._waiting: dict[int, list[Repeat]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._reading: set[asyncio.Task[dict[int, ConsumerRecord]]] = set()
+        self._count = 0
+        self._stopped = False
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def begin(self) -> None:
+        """Partitions were taken over."""
+        self._stopped = False
 
     async def look_up(self, repeats: Sequence[Repeat]) -> None:
-        """Begin the look-ups of one micro-batch, one for each partition; waits while too many are under way."""
-        parts: dict[int, list[Repeat]] = {}
+        """Take over the answers of these, and open their sources. Waits only while very many wait."""
         for repeat in repeats:
-            source = repeat.request.source
-            self._opened(source.partition, source.offset)
-            parts.setdefault(source.partition, []).append(repeat)
-        for partition, part in parts.items():
-            await self._room.acquire()
-            self._later(self._give_again(partition, part))
+            self._acknowledgements.open(repeat.request.source.partition, repeat.request.source.offset)
+        await self._room.wait()
+        if self._stopped:
+            return
+        for repeat in repeats:
+            self._waiting.setdefault(repeat.request.source.partition, []).append(repeat)
+        self._change(len(repeats))
+        for partition in {repeat.request.source.partition for repeat in repeats} - self._tasks.keys():
+            self._tasks[partition] = asyncio.ensure_future(self._run(partition))
 
-    async def _give_again(self, partition: int, repeats: Sequence[Repeat]) -> None:
-        wanted = {repeat.earlier.offset for repeat in repeats}
+    async def abandon(self) -> None:
+        """Stop looking, since partitions are given up; answers that are being published still end."""
+        self._stopped = True
+        self._waiting.clear()
+        self._room.set()
+        for reading in self._reading:
+            reading.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+        self._count = 0
+
+    async def _run(self, partition: int) -> None:
         try:
-            found = await self._reader.read(partition, wanted, min(repeat.earlier.appended_ms for repeat in repeats))
-        except TimeoutError as error:
-            raise ServiceError(
-                f"partition {partition}: decisions of {len(wanted)} earlier transactions could not be looked up in time",
-                mend="see that Kafka answers; the worker goes on at these transactions when it is restarted",
-            ) from error
+            while repeats := self._waiting.pop(partition, []):
+                found = await self._read(partition, repeats)
+                if found is not None:
+                    await self._give_again(partition, repeats, found)
+                self._change(-len(repeats))
+        except Exception as error:
+            end_process("repeated decisions could not be published", error)
         finally:
-            self._room.release()
+            del self._tasks[partition]
+
+    async def _read(self, partition: int, repeats: Sequence[Repeat]) -> dict[int, ConsumerRecord] | None:
+        """What was decided, by source offset; None if it was abandoned. Tries again for as long as Kafka does not answer."""
+        wanted = {repeat.earlier.offset for repeat in repeats}
+        since_ms = min(repeat.earlier.appended_ms for repeat in repeats)
+        while not self._stopped:
+            reading = asyncio.ensure_future(self._reader.read(partition, wanted, since_ms))
+            self._reading.add(reading)
+            await asyncio.wait([reading])
+            self._reading.discard(reading)
+            if reading.cancelled():
+                return None
+            error = reading.exception()
+            if error is None:
+                return reading.result()
+            if not isinstance(error, KafkaError | TimeoutError | OSError):
+                raise error
+            log.warning("decisions of partition %d could not be looked up, trying again: %r", partition, error)
+            await asyncio.sleep(RETRY_PAUSE_S)
+        return None
+
+    async def _give_again(self, partition: int, repeats: Sequence[Repeat], found: dict[int, ConsumerRecord]) -> None:
         prepared = Prepared()
         for request, earlier in repeats:
             record = found.get(earlier.offset)
             if record is not None and record.value is not None and _is_of(request, record.value):
                 first = request.source._replace(offset=earlier.offset)
-                self.answers.answer(prepared, request, record.value, Again(first, published=first == request.source))
+                self._answers.answer(prepared, request, record.value, Again(first, published=first == request.source))
             else:
-                self.answers.answer(prepared, request, self._judge_anew(request), Again(beyond_horizon=True))
-        await self.answers.publish(prepared)
+                self._answers.answer(prepared, request, self._judge_anew(request), Again(beyond_horizon=True))
+        await self._answers.publish(prepared)
         for repeat in repeats:
-            self._answered(partition, repeat.request.source.offset)
+            offset = repeat.request.source.offset
+            self._commit(partition, self._acknowledgements.close(partition, offset))
+
+    def _change(self, by: int) -> None:
+        self._count = max(0, self._count + by)
+        if self._count < limits.MAX_WAITING_REPEATS:
+            self._room.set()
+        else:
+            self._room.clear()
 
 
 def _is_of(request: Request, decision: bytes) -> bool:

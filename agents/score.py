@@ -15,6 +15,7 @@ from assay.agents.evidence import EvidenceLog
 from assay.agents.flow import Turns
 from assay.agents.memory import Memory
 from assay.agents.profiles import Profiles, Recalled
+from assay.agents.repeats import Repeats
 from assay.agents.steer import InForce
 from assay.models.judge import Verdicts
 from assay.schemas.decision import Tier
@@ -36,11 +37,12 @@ class Scorer:
         answers: Answers,
         evidence: EvidenceLog,
         memory: Memory,
+        repeats: Repeats,
         metrics: Metrics,
     ) -> None:
         self._profiles, self._entities, self._in_force = profiles, entities, in_force
         self._answers, self._evidence, self._memory, self._metrics = answers, evidence, memory, metrics
-        self._publishing = Turns()
+        self._repeats, self._publishing = repeats, Turns()
 
     async def score(self, batch: MicroBatch) -> None:
         """One micro-batch, from records to acknowledged decisions. Raises PublishError: then the process must end."""
@@ -62,8 +64,9 @@ class Scorer:
                 answers = self._answers.prepare(decoded, recalled, verdicts)
             with self._metrics.timed("publish"):
                 await self._answers.publish(answers)  # 6
+            await self._repeats.look_up(answers.unknown)
             await self._memory.put(batch, recalled.folded)  # 7, 8
-        await self._evidence.publish(recalled.fresh_requests, features, windows, verdicts.tier)
+        self._evidence.offer(recalled.fresh_requests, features, windows, verdicts.tier)
 
     async def _ask_entities(self, recalled: Recalled) -> EntityAnswer:
         partitions = np.array([request.source.partition for request in recalled.fresh_requests], np.int64)

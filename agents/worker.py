@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -27,7 +27,6 @@ from assay.agents.repeats import Repeats
 from assay.agents.score import Scorer
 from assay.agents.steer import InForce
 from assay.agents.take_over import TakeOver
-from assay.schemas import limits
 from assay.schemas.decision import Tier
 from assay.schemas.decode import Request
 from assay.schemas.errors import AssayError, ServiceError
@@ -39,7 +38,6 @@ from assay.streams.http import HttpPort
 from assay.streams.kafka import client_options
 from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch
-from assay.streams.outbox import Outbox
 from assay.streams.publisher import Publisher
 from assay.streams.replies import Replies
 from assay.streams.settings import Settings
@@ -53,7 +51,6 @@ GC_THRESHOLD = 100000
 LOOKUP_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
 WATCH_INTERVAL_S = 1.0
-EVIDENCE_LINGER_S = 0.05
 
 log = logging.getLogger("assay.worker")
 
@@ -72,10 +69,8 @@ class Worker:
         options = client_options(settings)
         publisher = partial(Publisher, options, deadline=settings.publish_timeout_s)
         self.log_publisher, self.changelog_publisher = publisher(), publisher()  # a changelog batch must not delay decisions
-        self.replies = Replies(publisher, ReplyTopics(settings.reply_topics), metrics)
-        self.evidence = Outbox(
-            publisher, limits.MAX_WAITING_EVIDENCE_BATCHES, linger=EVIDENCE_LINGER_S, on_result=self._evidence_sent
-        )
+        self.replies = Replies(options, ReplyTopics(settings.reply_topics), metrics)
+        self.evidence = EvidenceLog(settings.evidence, publisher, in_force, metrics)
         self.reader = DecisionReader(options, settings.decisions, LOOKUP_TIMEOUT_S)
         self.entities = Entities(
             settings.redis_url.get_secret_value(),
@@ -88,14 +83,13 @@ class Worker:
         self.profiles = Profiles(
             self.table.rows, self.changelog_publisher, in_force.rates, settings.transactions, self.table.changelog_topic_name
         )
-        repeats = Repeats(self.reader, self._later, self.acknowledgements.open, self.answered, self._judge_anew)
-        self.answers = repeats.answers = Answers(
+        self.answers = Answers(
             settings, in_force, self.recent, self.log_publisher, self.replies, metrics,
-            decided_by=lambda: (self.name, self.generation), look_up=repeats.look_up,
+            decided_by=lambda: (self.name, self.generation),
         )  # fmt: skip
-        evidence = EvidenceLog(settings.evidence, self.evidence, in_force)
+        self.repeats = Repeats(self.reader, self.answers, self.acknowledgements, self._commit, self._judge_anew)
         self.memory = Memory(self.profiles, self.acknowledge, metrics)
-        scorer = Scorer(self.profiles, self.entities, in_force, self.answers, evidence, self.memory, metrics)
+        scorer = Scorer(self.profiles, self.entities, in_force, self.answers, self.evidence, self.memory, self.repeats, metrics)
         self.source = SourceLog(self.app, options, settings.transactions)
         self.continuity = Continuity(self.source.holds_records)
         self.flow = Flow(scorer.score, self.app.waiting, self.continuity, settings, metrics)
@@ -121,9 +115,9 @@ class Worker:
         self.in_force.warm()
         port = await self.http.start()
         await asyncio.gather(
-            self.log_publisher.start(), self.changelog_publisher.start(), self.replies.start(), self.evidence.start(),
-            self._start_entities(),
-        )  # fmt: skip
+            self.log_publisher.start(), self.changelog_publisher.start(), self.replies.start(), self._start_entities()
+        )
+        self.evidence.start()
         self.memory.start()
         self._watching = asyncio.ensure_future(self._watch())
         log.info("worker %s: metrics and health on port %d", self.name, port)
@@ -147,18 +141,11 @@ class Worker:
         for partition, records in batch.parts.items():
             self._commit(partition, self.acknowledgements.reached(partition, records[-1].offset + 1))
 
-    def answered(self, partition: int, offset: int) -> None:
-        """A record whose verdict took longer than its micro-batch has it now."""
-        self._commit(partition, self.acknowledgements.close(partition, offset))
-
     def refresh(self) -> None:
         """Bring the gauges up to date."""
         self.metrics.waiting.set(self.app.waiting.count)
         self.metrics.entity_observations_dropped.set(self.entities.dropped)
         self.metrics.assigned.set(len(self._assigned()))
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        self.flow.later(work)
 
     def _judge_anew(self, request: Request) -> bytes:
         features = self.profiles.peek(request)
@@ -187,33 +174,37 @@ class Worker:
     async def _begin(self, starts: Mapping[int, int]) -> None:
         self.profiles.forget()
         self.recent.clear()
-        self.acknowledgements.clear()
+        self.acknowledgements.begin(starts)
+        self.repeats.begin()
         self.continuity.begin(starts)
         self.progress.taken_over(starts)
         self.app.waiting.open()
 
     async def _drain(self) -> None:
         self.progress.given_up("partitions were given up")
-        await self.flow.drain()
+        await asyncio.gather(self.repeats.abandon(), self.flow.drain())
         await self.memory.join()
 
     async def _watch(self) -> None:
-        """Keep lag and progress known, every second."""
+        """Keep lag and progress known, every second. It must not end: liveness is judged by what it notes."""
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
-            if self.progress.scoring:
-                await self._watch_partitions()
-            else:
-                remaining = self.app.tables.recovery.active_remaining_total()
-                self.metrics.recovery_remaining.set(remaining)
-                self.progress.recovering(remaining)
+            try:
+                if self.progress.scoring:
+                    await self._watch_partitions()
+                else:
+                    self._watch_recovery()
+            except Exception as error:  # Kafka does not answer, or partitions have just moved
+                log.warning("progress is not known: %r", error)
+
+    def _watch_recovery(self) -> None:
+        remaining = self.app.tables.recovery.active_remaining_total()
+        self.metrics.recovery_remaining.set(remaining)
+        self.progress.recovering(remaining)
 
     async def _watch_partitions(self) -> None:
         self.metrics.recovery_remaining.set(0)
-        for partition in self._assigned():
-            end = self.app.consumer.highwater(TP(self.settings.transactions, partition))
-            if end is None:
-                continue
+        for partition, end in (await self.source.ends_seen_elsewhere(self._assigned())).items():
             lag = max(0, end - self.progress.next_offset(partition))
             if lag and self.flow.idle and await self.source.position(partition) >= end:
                 lag = 0  # what is left are the ends of upstream transactions, which are no records
@@ -226,10 +217,6 @@ class Worker:
 
     def _assigned(self) -> set[int]:
         return {tp.partition for tp in self.app.assignor.assigned_actives() if tp.topic == self.settings.transactions}
-
-    def _evidence_sent(self, result: str, count: int) -> None:
-        if result != "sent":
-            self.metrics.evidence_dropped.inc(count)
 
 
 class FaustWorker(faust.Worker):

@@ -77,7 +77,7 @@ class DemoWorker:
         self.port = free_port()
         self._log = folder / f"worker-{number}.log"
         self._arguments = [
-            sys.executable, "-m", "assay.deploy.cli", "worker", "--end-with-parent",
+            sys.executable, "-m", "assay.deploy.cli", "worker", "--end-with", str(os.getpid()),
             "--name", f"worker-{number}", "--data-dir", str(folder / f"worker-{number}"), "--http-port", str(self.port),
         ]  # fmt: skip
         self._environment = environment
@@ -181,18 +181,26 @@ async def _stream(
         grace_s=30.0,
     )
     screen.step("live payments")
-    summary: dict[str, Any] = {}
+    summary: dict[str, Any] | None = None
     restarting: asyncio.Task[None] | None = None
-    async with contextlib.aclosing(run_apart(load)) as events:
-        async for event in events:
-            if event["event"] == "summary":
-                summary = event
-            elif event["event"] == "snapshot":
-                screen.live(event)
-                if plan.restart and restarting is None and event["sent"] > plan.transactions // 3:
-                    restarting = asyncio.create_task(_restart(workers[-1]))
-    if restarting is not None:
-        await restarting
+    try:
+        async with contextlib.aclosing(run_apart(load)) as events:
+            async for event in events:
+                if event["event"] == "summary":
+                    summary = event
+                elif event["event"] == "snapshot":
+                    screen.live(event)
+                    if plan.restart and restarting is None and event["sent"] > plan.transactions // 3:
+                        restarting = asyncio.create_task(_restart(workers[-1]))
+        if restarting is not None:
+            await restarting
+    finally:
+        if restarting is not None and restarting.cancel():
+            await asyncio.wait([restarting])
+    if summary is None:
+        raise ServiceError(
+            "the load process ended without a summary", mend="run the demo again; if it stays so, see what it wrote"
+        )
     return _line(summary)
 
 

@@ -14,9 +14,7 @@ def worker(
     ] = None,
     name: Annotated[str | None, typer.Option(help="Goes into `decided_by` [ASSAY_WORKER_NAME].")] = None,
     http_port: Annotated[int | None, typer.Option(help="Port of /metrics, /livez, /readyz; 0: any [ASSAY_HTTP_PORT].")] = None,
-    end_with_parent: Annotated[
-        bool, typer.Option(help="End when the process that started this one is gone.", hidden=True)
-    ] = False,
+    end_with: Annotated[int | None, typer.Option(help="End when this process, our parent, is gone.", hidden=True)] = None,
 ) -> None:
     """Score transactions until SIGTERM or Ctrl-C, then drain and commit.
 
@@ -28,6 +26,9 @@ def worker(
       ASSAY_BOOTSTRAP_SERVERS=kafka:9092 assay worker --data-dir /var/lib/assay --http-port 9464
     """
     import asyncio
+
+    if end_with is not None:
+        _end_with(end_with)
 
     from assay.deploy.data_dir import claim_data_dir
     from assay.streams.logs import set_up_logs
@@ -43,20 +44,16 @@ def worker(
 
     in_force = InForce.load(settings)
     partitions = asyncio.run(ensure_topics(settings))
-    if end_with_parent:
-        _end_with_parent()
     with claim:
         Worker(settings, in_force, partitions).run()
 
 
-def _end_with_parent() -> None:
-    """Stop in good order when the parent has gone, however that ended."""
+def _end_with(parent: int) -> None:
+    """Stop in good order when the parent has gone, however and whenever that ended."""
     import os
     import signal
     import threading
     import time
-
-    parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:

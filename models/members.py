@@ -106,7 +106,7 @@ def _callbacks(name: str, step: Step | None) -> list[xgboost.callback.TrainingCa
     return [*callbacks, _Told(name, step)] if step is not None else callbacks
 
 
-class _Told(xgboost.callback.TrainingCallback):  # type: ignore[misc]
+class _Told(xgboost.callback.TrainingCallback):
     def __init__(self, name: str, step: Step) -> None:
         super().__init__()
         self._name, self._step = name, step

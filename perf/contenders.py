@@ -90,7 +90,7 @@ def assay_workers(stand: Stand, prefix: str, count: int = 1) -> Iterator[Sequenc
         for number in range(1, count + 1):
             name, port = f"{prefix}worker-{number}", free_port()
             command = [
-                sys.executable, "-m", "assay.deploy.cli", "worker", "--end-with-parent",
+                sys.executable, "-m", "assay.deploy.cli", "worker", "--end-with", str(os.getpid()),
                 "--name", name, "--data-dir", str(stand.folder / name), "--http-port", str(port),
             ]  # fmt: skip
             process = stack.enter_context(running(name, command, stand.folder, environment))

@@ -33,7 +33,6 @@ RECENT_DECISIONS = 50_000  # in memory, all users together
 RECENT_ROWS = 20_000  # profile rows held in memory, beside those not yet durable
 MAX_CACHED_DIGESTS = 65_536  # of identifiers, and as many of addresses
 MAX_CACHED_ZONE_OFFSETS = 16_384  # one for each time zone and day, and for quarters of an hour
-MAX_LOOKUPS_IN_FLIGHT = 64  # repeats whose decision is read back from the topic
 
 # Entities
 MAX_WAITING_OBSERVATIONS = 50_000  # transactions whose observations Redis has not taken yet; the oldest are dropped
@@ -41,8 +40,10 @@ MAX_CAUGHT_UP_AT_ONCE = 512  # of them, sent ahead of a micro-batch that waits f
 FAILURES_TO_REST = 5  # calls to Redis in a row; then it is left alone for a while
 
 # Off the answer path
-MAX_WAITING_EVIDENCE_BATCHES = 64
-MAX_WAITING_REPLY_BATCHES = 64
+MAX_WAITING_EVIDENCE_BATCHES = 256
+MAX_WAITING_REPLY_BATCHES = 256
+MAX_WAITING_UNKNOWN_REPLIES = 1_024  # whose topic is being looked for
+MAX_WAITING_REPEATS = 4_096  # whose decision is read back from the topic
 MAX_WAITING_LOG_LINES = 10_000
 
 # A client that waits for decisions

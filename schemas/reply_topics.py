@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from fnmatch import translate
 
 from assay.schemas.errors import SettingError
-from assay.schemas.limits import MAX_REPLY_TOPICS
 
 DEFAULT_REPLY_TOPICS = ("*.reply", "f-reply-*")
 
@@ -20,15 +19,12 @@ def is_topic_name(name: str) -> bool:
 class ReplyTopics:
     """Names and patterns (`*`, `?`, `[...]`) of the topics that replies may go to; case counts.
 
-    At most `most` different topics are allowed in the life of this object, so that callers that make one up for each
-    request can't make a producer hold metadata without bound.
-
     >>> allowed = ReplyTopics(("*.reply", "answers"))
     >>> [allowed.allows(topic) for topic in ("shop.reply", "answers", "transactions")]
     [True, True, False]
     """
 
-    def __init__(self, patterns: Iterable[str] = DEFAULT_REPLY_TOPICS, most: int = MAX_REPLY_TOPICS) -> None:
+    def __init__(self, patterns: Iterable[str] = DEFAULT_REPLY_TOPICS) -> None:
         """Raises SettingError for a pattern that no topic can match."""
         self.patterns = tuple(patterns)
         for pattern in self.patterns:
@@ -39,18 +35,11 @@ class ReplyTopics:
                     got=repr(pattern),
                     mend="correct ASSAY_REPLY_TOPICS",
                 )
-        self.most = most
         self._matches = re.compile("|".join(map(translate, self.patterns)) or r"(?!)").match
-        self._seen: set[str] = set()
 
     def allows(self, topic: str) -> bool:
         """Whether a reply may go to this topic."""
-        if topic in self._seen:
-            return True
-        if len(self._seen) >= self.most or not is_topic_name(topic) or not self._matches(topic):
-            return False
-        self._seen.add(topic)
-        return True
+        return is_topic_name(topic) and self._matches(topic) is not None
 
 
 _PATTERN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-*?[]!")

@@ -7,10 +7,11 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import ConsumerRecord
 
-from assay.schemas.source import FENCE_HEADER, SOURCE_HEADER, Source
+from assay.schemas.source import FENCE_HEADER, REPLAY_HEADER, SOURCE_HEADER, Source
 
 FETCH_MAX_WAIT_MS = 10
 POLL_MS = 100
+LATE_APPENDS = 1_000  # source offsets by which a decision may lie out of order
 CLOCK_MARGIN_MS = 5_000  # append times of two leaders may differ
 
 
@@ -44,24 +45,29 @@ class DecisionReader:
     async def read(self, partition: int, wanted: set[int], since_ms: int) -> dict[int, ConsumerRecord]:
         """{source offset: its first decision} for the wanted source offsets, of decisions appended since.
 
-        Reads to the end of the partition unless all of them were seen: repeats and late appends of older sources lie among
-        what is wanted. Raises TimeoutError: then nothing is known.
+        Decisions lie in the order of their sources, but for repeats and for what a former owner appended late: so it reads
+        until all are found, or until first decisions are well past the last one wanted. Raises TimeoutError or KafkaError:
+        then nothing is known.
         """
         found: dict[int, ConsumerRecord] = {}
-        where = TopicPartition(self._topic, partition)
+        where, enough = TopicPartition(self._topic, partition), max(wanted) + LATE_APPENDS
         async with self._turn, asyncio.timeout(self._deadline):
             consumer = await self._started()
             consumer.assign([where])
             begins = (await consumer.offsets_for_times({where: max(0, since_ms - CLOCK_MARGIN_MS)}))[where]
             end = (await consumer.end_offsets([where]))[where]
-            if begins is None or begins.offset >= end:
+            if begins is None:
                 return found
             consumer.seek(where, begins.offset)
             while await consumer.position(where) < end and len(found) < len(wanted):
                 for record in (await consumer.getmany(where, timeout_ms=POLL_MS)).get(where, ()):
                     source = source_of(record)
-                    if source is not None and source.partition == partition and source.offset in wanted:
+                    if source is None or source.partition != partition:
+                        continue
+                    if source.offset in wanted:
                         found.setdefault(source.offset, record)
+                    elif source.offset > enough and not any(name == REPLAY_HEADER for name, _ in record.headers):
+                        return found
         return found
 
     async def close(self) -> None:
@@ -73,6 +79,10 @@ class DecisionReader:
             consumer = AIOKafkaConsumer(
                 group_id=None, enable_auto_commit=False, fetch_max_wait_ms=FETCH_MAX_WAIT_MS, **self._options
             )
-            await consumer.start()
+            try:
+                await consumer.start()
+            except BaseException:
+                await consumer.stop()
+                raise
             self._consumer = consumer
         return self._consumer

@@ -56,7 +56,10 @@ class Metrics:
         self.misplaced = Counter("assay_misplaced_keys", "Transactions whose key is not their user_id.", registry=registry)
         self.replies = Counter("assay_replies", "Replies by what became of them.", ("result",), registry=registry)
         self.evidence_dropped = Counter(
-            "assay_evidence_dropped", "Evidence records dropped because the queue was full.", registry=registry
+            "assay_evidence_dropped", "Evidence records that could not be published.", registry=registry
+        )
+        self.evidence_batches_dropped = Counter(
+            "assay_evidence_batches_dropped", "Micro-batches whose evidence found its queue full.", registry=registry
         )
         self.entities_unavailable = Counter(
             "assay_entities_unavailable", "Micro-batches scored without entity windows.", ("reason",), registry=registry

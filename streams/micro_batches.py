@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -61,7 +61,7 @@ class WaitingRecords:
     ) -> None:
         self.clock, self._max_records, self._max_bytes = clock, max_records, max_bytes
         self._waiting: dict[int, _Waiting] = {}
-        self._open = False
+        self.is_open = False
         self.count = self.bytes = 0
         self.changed = asyncio.Event()  # something came, or the flow can take more
 
@@ -70,7 +70,7 @@ class WaitingRecords:
         return self.count >= self._max_records or self.bytes >= self._max_bytes
 
     def add(self, partition: int, records: Sequence[SourceRecord]) -> None:
-        if not records or not self._open:
+        if not records or not self.is_open:
             return
         waiting = self._waiting.setdefault(partition, _Waiting(deque(), deque()))
         waiting.records.extend(records)
@@ -81,11 +81,11 @@ class WaitingRecords:
 
     def open(self) -> None:
         """Partitions were taken over: records may come."""
-        self._open = True
+        self.is_open = True
 
     def close(self) -> None:
         """Forget all of it and take nothing more: the partitions are given up, and whoever gets them reads it again."""
-        self._open = False
+        self.is_open = False
         self._waiting.clear()
         self.count = self.bytes = 0
 
@@ -133,6 +133,7 @@ async def take(
     gather: float = 0.0,
     idle: Callable[[], bool],
     ready: Callable[[], bool] = lambda: True,
+    numbers: Iterator[int],
 ) -> AsyncIterator[MicroBatch]:
     """Micro-batches of what waits, for ever.
 
@@ -141,8 +142,8 @@ async def take(
         gather: seconds that it waits even where the worker is idle, so that fetches of several partitions come together.
         idle: whether the worker has nothing in flight, so that waiting would win nothing.
         ready: whether another micro-batch may begin. Set `waiting.changed` when either may have changed.
+        numbers: what micro-batches are numbered with, in the order in which they are released.
     """
-    number = 0
     while True:
         oldest = waiting.oldest
         if oldest is None or not ready():
@@ -161,8 +162,7 @@ async def take(
             await _change(waiting.changed, timeout=remaining - (within - gather) if idle() else remaining)
             continue
         parts, bounded = waiting.take(max_records, max_bytes)
-        yield MicroBatch(number, parts, Release.BYTES if bounded else release)
-        number += 1
+        yield MicroBatch(next(numbers), parts, Release.BYTES if bounded else release)
 
 
 async def _change(changed: asyncio.Event, timeout: float | None) -> None:

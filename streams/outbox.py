@@ -1,6 +1,7 @@
 """What leaves off the answer path: replies, which follow acknowledged decisions, and evidence.
 
-A bounded queue with a publisher of its own, so that neither delays a decision. Records are made when their turn comes.
+A bounded queue in front of a sender of its own. It never holds up the flow: when the queue is full or the sender fails, what
+is lost is counted, and the decision stands where it was published (invariant I6).
 """
 
 import asyncio
@@ -9,65 +10,54 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from assay.schemas.errors import PublishError
-from assay.schemas.source import OutRecord
 from assay.streams.publisher import Batches, Publisher
 
 log = logging.getLogger("assay.outbox")
 
-RESTART_PAUSE_S = 1.0
+Make = Callable[[], Awaitable[Batches]]  # records are made when their turn comes, not while somebody waits
 
 
 class Outbox:
-    """Publishes batches in order, those that wait together; a failure loses them, is counted, and never stops the worker.
+    """Sends batches in order, those that wait together.
 
     Args:
-        publisher: makes a publisher; asked again after a failure.
+        send: sends records of several topics and partitions; deals with its own failures.
         max_batches: that wait at most.
+        lost: called with a number of batches that did not fit.
         linger: seconds to let batches gather, where nobody waits for them: many small ones cost more than one large one.
-        on_result: called with "sent" or "failed" and a number of records.
     """
 
     def __init__(
         self,
-        publisher: Callable[[], Publisher],
+        send: Callable[[Batches], Awaitable[None]],
         max_batches: int,
         *,
+        lost: Callable[[int], None],
         linger: float = 0.0,
-        on_result: Callable[[str, int], None] = lambda *_: None,
     ) -> None:
-        self._make, self._linger, self._on_result = publisher, linger, on_result
-        self._publisher: Publisher | None = None
-        self._queue: asyncio.Queue[Callable[[], Awaitable[Batches]]] = asyncio.Queue(max_batches)
+        self._send, self._lost, self._linger = send, lost, linger
+        self._queue: asyncio.Queue[Make] = asyncio.Queue(max_batches)
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        self._publisher = self._make()
-        await self._publisher.start()
+    def start(self) -> None:
         self._task = asyncio.ensure_future(self._run())
 
-    async def close(self, timeout: float) -> None:
-        """Send what waits, for at most so many seconds, then close."""
-        if self._task is not None and not self._task.done():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._queue.join(), timeout)
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        if self._publisher is not None:
-            await self._publisher.close()
+    async def close(self, within_s: float) -> None:
+        """Send what waits, for at most so many seconds; the rest is lost, and counted."""
+        if self._task is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._queue.join(), within_s)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._lost(self._queue.qsize())
 
-    async def put(self, batch: Callable[[], Awaitable[Batches]]) -> None:
-        """Queue a batch; waits while the queue is full, so that nothing is lost to a burst."""
-        await self._queue.put(batch)
-
-    async def join(self) -> None:
-        """Return once nothing waits."""
-        await self._queue.join()
-
-    @property
-    def publisher(self) -> Publisher:
-        if self._publisher is None:
-            raise PublishError("the outbox is not started")
-        return self._publisher
+    def offer(self, make: Make) -> None:
+        """Queue a batch, or lose and count it where the queue is full."""
+        try:
+            self._queue.put_nowait(make)
+        except asyncio.QueueFull:
+            self._lost(1)
 
     async def _run(self) -> None:
         while True:
@@ -77,36 +67,58 @@ class Outbox:
             while not self._queue.empty():
                 waiting.append(self._queue.get_nowait())
             try:
-                await self._send(waiting)
+                await self._send(await _together(waiting))
             except Exception:
                 log.exception("batches off the answer path could not be made")
+                self._lost(len(waiting))
             finally:
                 for _ in waiting:
                     self._queue.task_done()
 
-    async def _send(self, waiting: list[Callable[[], Awaitable[Batches]]]) -> None:
-        together: dict[tuple[str, int], list[OutRecord]] = {}
-        for make in waiting:
-            for where, records in (await make()).items():
-                together.setdefault(where, []).extend(records)
-        count = sum(map(len, together.values()))
-        try:
-            await self.publisher.publish(together)
-            self._on_result("sent", count)
-        except PublishError as error:
-            self._on_result("failed", count)
-            log.warning("%d records off the answer path were lost: %s", count, error)
-            await self._restart()
 
-    async def _restart(self) -> None:
-        """A publisher is done for after its first failure: take a new one."""
-        while True:
-            if self._publisher is not None:
-                await self._publisher.close()
-            self._publisher = self._make()
+async def _together(waiting: list[Make]) -> Batches:
+    together: dict[tuple[str, int], list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]]] = {}
+    for make in waiting:
+        for where, records in (await make()).items():
+            together.setdefault(where, []).extend(records)
+    return together
+
+
+class LossyPublisher:
+    """A publisher that is replaced after a failure: for records that may be lost, if it is counted.
+
+    Args:
+        make: a publisher, not yet started.
+        failed: called with a number of records that were lost.
+    """
+
+    def __init__(self, make: Callable[[], Publisher], failed: Callable[[int], None]) -> None:
+        self._make, self._failed = make, failed
+        self._publisher: Publisher | None = None
+
+    async def send(self, batches: Batches) -> None:
+        """Publish, or lose and count."""
+        try:
+            publisher = await self._started()
+            await publisher.publish(batches)
+        except PublishError as error:
+            count = sum(map(len, batches.values()))
+            log.warning("%d records off the answer path were lost: %s", count, error)
+            self._failed(count)
+            await self.close()
+
+    async def close(self) -> None:
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            await publisher.close()
+
+    async def _started(self) -> Publisher:
+        if self._publisher is None:
+            publisher = self._make()
             try:
-                await self._publisher.start()
-                return
-            except PublishError as error:
-                log.warning("no publisher off the answer path: %s", error)
-                await asyncio.sleep(RESTART_PAUSE_S)
+                await publisher.start()
+            except PublishError:
+                await publisher.close()
+                raise
+            self._publisher = publisher
+        return self._publisher

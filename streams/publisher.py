@@ -33,16 +33,16 @@ TYPED: dict[type[BaseException], type[PublishError]] = {
     RecordListTooLargeError: TooLarge,
     TimeoutError: DeadlinePassed,
 }
+UNKNOWN = -1
 MAX_PUBLISHED_BATCH_BYTES = 900_000  # below the broker's default message.max.bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where records came to lie: offsets inclusive, and the append time of the last batch (ms; -1 with CreateTime)."""
+    """Where records came to lie: offsets, inclusive; UNKNOWN where the broker took a batch for one that it had already."""
 
     first: int
     last: int
-    timestamp_ms: int
 
 
 class Publisher:
@@ -110,17 +110,9 @@ class Publisher:
                 sent.append((where, batch, await self._running.send_batch(batch, where[0], partition=where[1])))
         for where, batch, acknowledged in sent:
             metadata = await acknowledged
-            if metadata.offset < 0:
-                raise PublishError(f"{where[0]}/{where[1]}: taken for a duplicate, so it can't be said where it lies")
+            known = metadata.offset >= 0  # else the broker had it already: an acknowledgement was lost on the way
             first = placed[where].first if where in placed else metadata.offset
-            stamp = metadata.timestamp if metadata.timestamp is not None else -1
-            placed[where] = Appended(first, metadata.offset + batch.record_count() - 1, stamp)
-
-    async def topics(self) -> dict[str, int]:
-        """{topic: number of partitions} of all that this client may see."""
-        async with self._bounded("metadata"):
-            cluster = await self._running.client.fetch_all_metadata()
-        return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in cluster.topics()}
+            placed[where] = Appended(first, metadata.offset + batch.record_count() - 1 if known else UNKNOWN)
 
     @property
     def _running(self) -> AIOKafkaProducer:

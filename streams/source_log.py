@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import IllegalStateError
+from aiokafka.errors import IllegalStateError, OffsetOutOfRangeError
 from faust.types import TP
-
-from assay.streams.reading import assigned
 
 HOLE_TIMEOUT_S = 10.0
 POLL_MS = 100
+ASK_TIMEOUT_S = 2.0
+FETCH_MAX_WAIT_MS = 10
+FETCH_BYTES = 16 * 1024  # one record tells
 
 
 class SourceLog:
@@ -24,26 +25,59 @@ class SourceLog:
     def __init__(self, app: Any, options: Mapping[str, Any], topic: str) -> None:
         self._app, self._options, self._topic = app, options, topic
         self._consumer: AIOKafkaConsumer | None = None
+        self._turn = asyncio.Lock()
 
     async def position(self, partition: int) -> int:
-        """The offset that is read next; 0 while the partition changes hands."""
+        """The offset that the worker's consumer reads next; 0 while the partition changes hands."""
         try:
-            return await self._app.consumer.position(TP(self._topic, partition)) or 0
-        except IllegalStateError:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                return await self._app.consumer.position(TP(self._topic, partition)) or 0
+        except (IllegalStateError, TimeoutError):
             return 0
 
     async def holds_records(self, partition: int, first: int, end: int) -> bool:
-        """Whether the log has any record at an offset in [first, end). Raises TimeoutError when Kafka does not say so."""
+        """Whether the log has, or had, any record at an offset in [first, end). Raises TimeoutError or KafkaError."""
         where = TopicPartition(self._topic, partition)
-        async with asyncio.timeout(HOLE_TIMEOUT_S):
-            if self._consumer is None:
-                self._consumer = await assigned(self._options, self._topic, [partition], fetch_max_wait_ms=10)
-            self._consumer.assign([where])
-            self._consumer.seek(where, first)
-            while await self._consumer.position(where) < end:
-                for record in (await self._consumer.getmany(where, timeout_ms=POLL_MS)).get(where, ()):
-                    return bool(record.offset < end)
+        async with asyncio.timeout(HOLE_TIMEOUT_S), self._turn:
+            reader = await self._reader()
+            reader.assign([where])
+            reader.seek(where, first)
+            try:
+                while await reader.position(where) < end:
+                    for record in (await reader.getmany(where, timeout_ms=POLL_MS)).get(where, ()):
+                        return bool(record.offset < end)
+            except OffsetOutOfRangeError:  # expired before they were scored
+                return True
         return False
+
+    async def ends_seen_elsewhere(self, partitions: set[int]) -> Mapping[int, int]:
+        """The ends of the partitions, asked by a client of its own: the worker's consumer may have stopped without a word.
+
+        Raises TimeoutError or KafkaError.
+        """
+        async with asyncio.timeout(ASK_TIMEOUT_S), self._turn:
+            reader = await self._reader()
+            found = await reader.end_offsets([TopicPartition(self._topic, partition) for partition in partitions])
+        return {where.partition: end for where, end in found.items()}
+
+    async def _reader(self) -> AIOKafkaConsumer:
+        if self._consumer is None:
+            consumer = AIOKafkaConsumer(
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                isolation_level="read_committed",
+                fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+                max_partition_fetch_bytes=FETCH_BYTES,
+                **self._options,
+            )
+            try:
+                await consumer.start()
+            except BaseException:
+                await consumer.stop()
+                raise
+            self._consumer = consumer
+        return self._consumer
 
     async def close(self) -> None:
         if self._consumer is not None:

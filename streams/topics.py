@@ -1,9 +1,9 @@
 """The topics that Assay needs: made where they are missing, checked where they are there."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -11,10 +11,10 @@ from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from assay.schemas.errors import ServiceError, TopologyError
 from assay.streams.kafka import client_options
+from assay.streams.reading import connect
 from assay.streams.settings import Settings
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
-CONNECT_TIMEOUT_S = 10.0
 SETTLE_ATTEMPTS = 50  # times 0.1 s: until the controller's word has reached the broker
 
 
@@ -92,8 +92,10 @@ async def _check_configs(admin: AIOKafkaAdminClient, spec: TopicSpec) -> None:
 
 
 async def _create(admin: AIOKafkaAdminClient, spec: TopicSpec, partitions: int, replicas: int) -> None:
+    # What is acknowledged has to outlive a broker where there is more than one (invariant I3).
+    configs = {**spec.configs, "min.insync.replicas": str(min(2, replicas))}
     answer = await admin.create_topics(
-        [NewTopic(spec.name, num_partitions=partitions, replication_factor=replicas, topic_configs=dict(spec.configs))]
+        [NewTopic(spec.name, num_partitions=partitions, replication_factor=replicas, topic_configs=configs)]
     )
     for name, code, *detail in answer.topic_errors:
         error = for_code(code)
@@ -106,28 +108,22 @@ async def _create(admin: AIOKafkaAdminClient, spec: TopicSpec, partitions: int, 
         if spec.name in await describe(admin):
             return
         await asyncio.sleep(0.1)
+    raise ServiceError(f"topic {spec.name} was made and does not appear", mend="look at the brokers, then start again")
 
 
-class _admin:  # noqa: N801
-    """An admin client that says in our words that Kafka is not there."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._client: Any = None
-
-    async def __aenter__(self) -> AIOKafkaAdminClient:
-        try:
-            self._client = AIOKafkaAdminClient(**client_options(self._settings))
-            await asyncio.wait_for(self._client.start(), CONNECT_TIMEOUT_S)
-        except (KafkaError, TimeoutError, OSError) as error:
-            await self.__aexit__()
-            raise ServiceError(
-                f"Kafka does not answer at {self._settings.bootstrap_servers}: {error!r}",
-                expected="a broker at ASSAY_BOOTSTRAP_SERVERS",
-                mend="start one (`assay services up` does, for development) or set ASSAY_BOOTSTRAP_SERVERS",
-            ) from error
-        return self._client
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._client is not None:
-            await self._client.close()
+@asynccontextmanager
+async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
+    """An admin client; whatever Kafka refuses is said in our words."""
+    options = client_options(settings)
+    admin = AIOKafkaAdminClient(**options)
+    try:
+        await connect(admin.start(), options)
+        yield admin
+    except KafkaError as error:
+        raise ServiceError(
+            f"Kafka at {settings.bootstrap_servers} refuses to show or make topics: {error!r}",
+            expected="the right to describe topics and their configs, and to create them where they are missing",
+            mend="grant it, or make the topics by hand (`assay doctor` lists what is wrong with them)",
+        ) from error
+    finally:
+        await admin.close()

@@ -7,6 +7,7 @@ bookkeeping can commit past what is open. Line numbers below are of faust-stream
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -21,8 +22,11 @@ from assay.streams.micro_batches import WaitingRecords
 
 FETCH_MAX_WAIT_MS = 10  # upstream: 1500, hard-coded (drivers/aiokafka.py:615); a drained partition waits for quiet ones
 CHANGELOG_FETCHES_WAITING = 8  # recovery ignores back-pressure (consumer.py:549): 4,096 fetches would be 4 GB
-COMMIT_ATTEMPTS = 3  # at revocation: commit() does nothing when another one is under way (consumer.py:947)
+COMMIT_PAUSE_S = 0.005
 BACK_PRESSURE_PAUSE_S = 0.001
+
+
+log = logging.getLogger("assay.worker")
 
 
 class FlowControl(FlowControlEvent):
@@ -40,6 +44,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_MAX_WAIT_MS
+        consumer._isolation_level = "read_committed"  # an upstream transaction that was aborted is no payment
         return consumer
 
 
@@ -148,22 +153,28 @@ class Consumer(driver.Consumer):
     # -- giving partitions up, and shutdown -----------------------------------------------------------------------------
 
     async def wait_empty(self) -> None:
-        """Drain the flow under a deadline, then commit. Faust calls it at revocation and at shutdown. Raises DrainError."""
+        """Drain the flow and commit, under one deadline, or end the process: Faust would log it and leave a zombie.
+
+        Faust calls it at revocation and at shutdown.
+        """
         began = time.monotonic()
         self.app.waiting.close()
+        try:
+            await asyncio.wait_for(self._drain_and_commit(), self.drain_timeout_s)
+        except TimeoutError:
+            error = DrainError(
+                f"what was in flight did not end, or could not be committed, within {self.drain_timeout_s} s",
+                mend="raise ASSAY_DRAIN_TIMEOUT_S (below ASSAY_SESSION_TIMEOUT_S), or look why Kafka is slow",
+            )
+            end_process("partitions could not be given up in order", error)
+        log.info("drained and committed in %.3f s: %s", time.monotonic() - began, self.acknowledged)
+
+    async def _drain_and_commit(self) -> None:
         if self.drain is not None:
-            try:
-                await asyncio.wait_for(self.drain(), self.drain_timeout_s)
-            except TimeoutError:
-                raise DrainError(
-                    f"micro-batches in flight did not end within {self.drain_timeout_s} s",
-                    mend="raise ASSAY_DRAIN_TIMEOUT_S (below ASSAY_SESSION_TIMEOUT_S), or look why Kafka is slow",
-                ) from None
-        for _ in range(COMMIT_ATTEMPTS):
-            await self.commit()
-            if all(self.acknowledged.get(tp) == offset for tp, offset in self.finished.items()):
-                break
-        self.log.info("Drained and committed in %.3f s: %r", time.monotonic() - began, self.acknowledged)
+            await self.drain()
+        while any(self.acknowledged.get(tp) != offset for tp, offset in self.finished.items()):
+            await self.commit()  # which does nothing when another one is under way (consumer.py:947)
+            await asyncio.sleep(COMMIT_PAUSE_S)
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         self.revocations += 1

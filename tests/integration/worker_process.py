@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from assay.deploy.ports import free_port
 
 READY_TIMEOUT_S, STOP_TIMEOUT_S = 90.0, 30.0
-COMMAND = [sys.executable, "-m", "assay.deploy.cli", "worker", "--end-with-parent"]
+COMMAND = [sys.executable, "-m", "assay.deploy.cli", "worker", "--end-with", str(os.getpid())]
 
 
 class WorkerProcess:

@@ -6,7 +6,6 @@ import pytest
 
 from assay.agents.flow import Acknowledgements, Continuity, Turns
 from assay.schemas.errors import ContinuityError
-from assay.streams.micro_batches import MicroBatch, Release
 
 
 class Record:
@@ -14,8 +13,8 @@ class Record:
         self.offset = offset
 
 
-def batch(**parts: list[int]) -> MicroBatch:
-    return MicroBatch(0, {int(p[1:]): [Record(o) for o in offsets] for p, offsets in parts.items()}, Release.IDLE)
+def fetch(*offsets: int) -> list[Record]:
+    return [Record(offset) for offset in offsets]
 
 
 async def test_i3_turns_come_in_the_order_of_their_numbers_whoever_asks_first():
@@ -47,12 +46,28 @@ async def test_i3_nothing_follows_a_turn_that_failed():
 
 def test_i1_an_open_record_holds_back_what_may_be_committed():
     acknowledgements = Acknowledgements()
+    acknowledgements.begin({0: 5})
     acknowledgements.open(0, 7)
     acknowledgements.open(0, 9)
     assert acknowledgements.reached(0, 20) == 7
     assert acknowledgements.close(0, 7) == 9
     assert acknowledgements.reached(0, 25) == 9
     assert acknowledgements.close(0, 9) == 25
+
+
+def test_i1_a_record_answered_before_its_micro_batch_is_durable_commits_nothing_new():
+    acknowledgements = Acknowledgements()
+    acknowledgements.begin({0: 5})
+    acknowledgements.open(0, 7)
+    assert acknowledgements.close(0, 7) == 5
+
+
+def test_i1_what_was_open_is_forgotten_when_partitions_change_hands():
+    acknowledgements = Acknowledgements()
+    acknowledgements.begin({0: 5})
+    acknowledgements.open(0, 7)
+    acknowledgements.begin({0: 6})
+    assert acknowledgements.reached(0, 9) == 9
 
 
 async def nothing_there(partition: int, first: int, end: int) -> bool:
@@ -66,33 +81,34 @@ async def records_there(partition: int, first: int, end: int) -> bool:
 async def test_batches_that_follow_each_other_pass_the_check_of_continuity():
     continuity = Continuity(records_there)
     continuity.begin({0: 5, 1: 0})
-    await continuity.check(batch(p0=[5, 6], p1=[0]))
-    await continuity.check(batch(p0=[7]))
+    await continuity.check(0, fetch(5, 6))
+    await continuity.check(1, fetch(0))
+    await continuity.check(0, fetch(7))
 
 
 async def test_offsets_without_records_are_no_loss():
     continuity = Continuity(nothing_there)
     continuity.begin({0: 5})
-    await continuity.check(batch(p0=[5, 6]))
-    await continuity.check(batch(p0=[8]))
+    await continuity.check(0, fetch(5, 6))
+    await continuity.check(0, fetch(8))
 
 
 async def test_i1_missing_records_are_an_error():
     continuity = Continuity(records_there)
     continuity.begin({0: 5})
-    await continuity.check(batch(p0=[5, 6]))
+    await continuity.check(0, fetch(5, 6))
     with pytest.raises(ContinuityError, match="offset 7"):
-        await continuity.check(batch(p0=[8]))
+        await continuity.check(0, fetch(8))
 
 
 async def test_i1_records_that_come_twice_are_an_error():
     continuity = Continuity(nothing_there)
     continuity.begin({0: 5})
-    await continuity.check(batch(p0=[5, 6]))
+    await continuity.check(0, fetch(5, 6))
     with pytest.raises(ContinuityError, match="offset 7"):
-        await continuity.check(batch(p0=[6]))
+        await continuity.check(0, fetch(6))
 
 
 async def test_i1_a_partition_that_is_not_ours_is_an_error():
     with pytest.raises(ContinuityError, match="not ours"):
-        await Continuity(nothing_there).check(batch(p3=[0]))
+        await Continuity(nothing_there).check(3, fetch(0))

@@ -217,14 +217,6 @@ def test_only_listed_topics_get_replies() -> None:
     assert not ReplyTopics(()).allows("shop.reply")
 
 
-def test_the_number_of_reply_topics_is_bounded() -> None:
-    topics = ReplyTopics(["*.reply"], most=2)
-    assert topics.allows("a.reply")
-    assert topics.allows("b.reply")
-    assert not topics.allows("c.reply")
-    assert topics.allows("a.reply")
-
-
 @pytest.mark.parametrize("pattern", ["", "a b", "ü*", "a/b"])
 def test_a_pattern_that_no_topic_matches_is_a_setting_error(pattern: str) -> None:
     with pytest.raises(SettingError, match="ASSAY_REPLY_TOPICS"):

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from itertools import count
 
 import pytest
 from hypothesis import given
@@ -40,7 +41,9 @@ def waiting() -> WaitingRecords:
 
 
 async def first(waiting: WaitingRecords, **how) -> MicroBatch:
-    batches = take(waiting, **{"max_records": 256, "max_bytes": 1 << 20, "within": 0.01, "idle": lambda: True} | how)
+    batches = take(
+        waiting, **{"max_records": 256, "max_bytes": 1 << 20, "within": 0.01, "idle": lambda: True, "numbers": count()} | how
+    )
     async with asyncio.timeout(1):
         return await anext(batches)
 
@@ -84,7 +87,9 @@ async def test_nothing_is_released_while_no_further_micro_batch_may_begin(waitin
     waiting.add(0, fetch(0, 0, 300))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await anext(take(waiting, max_records=9, max_bytes=99, within=0, idle=lambda: True, ready=lambda: False))
+            await anext(
+                take(waiting, max_records=9, max_bytes=99, within=0, idle=lambda: True, ready=lambda: False, numbers=count())
+            )
 
 
 async def test_closed_it_forgets_all_and_takes_nothing_until_it_is_opened(waiting):
@@ -118,9 +123,9 @@ def test_every_record_comes_out_once_and_in_the_order_of_its_partition(fetches, 
     waiting = WaitingRecords(Clock())
     waiting.open()
     following = dict.fromkeys(range(4), 0)
-    for partition, count, width in fetches:
-        waiting.add(partition, fetch(partition, following[partition], count, b"x" * width))
-        following[partition] += count
+    for partition, number, width in fetches:
+        waiting.add(partition, fetch(partition, following[partition], number, b"x" * width))
+        following[partition] += number
     seen: dict[int, list[int]] = {p: [] for p in following}
     while waiting.count:
         parts, _ = waiting.take(most, size)
