@@ -141,6 +141,7 @@ def environment(services: Running, bundle_path: Path) -> dict[str, str]:
         "ASSAY_BOOTSTRAP_SERVERS": services.bootstrap_servers,
         "ASSAY_REDIS_URL": services.redis_url,
         "ASSAY_REDIS_TIMEOUT_S": "5",  # tests are not about how quick a busy machine is
+        "ASSAY_COMMIT_INTERVAL_S": "0.2",
         "ASSAY_TOPIC_PREFIX": f"t{uuid.uuid4().hex[:12]}-",
         "ASSAY_PARTITIONS": str(PARTITIONS),
         "ASSAY_BUNDLE": str(bundle_path),
