@@ -16,6 +16,7 @@ from assay.agents.answers import Again, Answers, Prepared, Repeat
 from assay.agents.flow import Acknowledgements
 from assay.schemas import limits
 from assay.schemas.decode import Request
+from assay.schemas.errors import ServiceError
 from assay.streams.decision_reader import DecisionReader
 from assay.streams.ending import end_process
 
@@ -104,7 +105,7 @@ class Repeats:
             error = reading.exception()
             if error is None:
                 return reading.result()
-            if not isinstance(error, KafkaError | TimeoutError | OSError):
+            if not isinstance(error, ServiceError | KafkaError | TimeoutError | OSError):
                 raise error
             log.warning("decisions of partition %d could not be looked up, trying again: %r", partition, error)
             await asyncio.sleep(RETRY_PAUSE_S)

@@ -8,6 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import ConsumerRecord
 
 from assay.schemas.source import FENCE_HEADER, REPLAY_HEADER, SOURCE_HEADER, Source
+from assay.streams.reading import reader
 
 FETCH_MAX_WAIT_MS = 10
 POLL_MS = 100
@@ -76,13 +77,5 @@ class DecisionReader:
 
     async def _started(self) -> AIOKafkaConsumer:
         if self._consumer is None:
-            consumer = AIOKafkaConsumer(
-                group_id=None, enable_auto_commit=False, fetch_max_wait_ms=FETCH_MAX_WAIT_MS, **self._options
-            )
-            try:
-                await consumer.start()
-            except BaseException:
-                await consumer.stop()
-                raise
-            self._consumer = consumer
+            self._consumer = await reader(self._options, fetch_max_wait_ms=FETCH_MAX_WAIT_MS)
         return self._consumer

@@ -78,6 +78,17 @@ async def _create(admin: AIOKafkaAdminClient, topic: str, configs: Mapping[str, 
             )
 
 
+async def reader(options: Mapping[str, Any], **more: Any) -> AIOKafkaConsumer:
+    """A started consumer without a group and without partitions. `more`: aiokafka's consumer options. Raises ServiceError."""
+    consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, **more)
+    try:
+        await connect(consumer.start(), options)
+    except BaseException:
+        await consumer.stop()
+        raise
+    return consumer
+
+
 async def assigned(
     options: Mapping[str, Any], topic: str, partitions: Sequence[int], *, from_beginning: bool = False, **more: Any
 ) -> AIOKafkaConsumer:
@@ -87,9 +98,8 @@ async def assigned(
         from_beginning: also what is there already.
         more: aiokafka's consumer options.
     """
-    consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, auto_offset_reset="latest", **more)
+    consumer = await reader(options, auto_offset_reset="latest", **more)
     try:
-        await connect(consumer.start(), options)
         ours = [TopicPartition(topic, partition) for partition in partitions]
         consumer.assign(ours)
         await (consumer.seek_to_beginning if from_beginning else consumer.seek_to_end)(*ours)

@@ -8,6 +8,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import IllegalStateError, OffsetOutOfRangeError
 from faust.types import TP
 
+from assay.streams.reading import reader
+
 HOLE_TIMEOUT_S = 10.0
 POLL_MS = 100
 ASK_TIMEOUT_S = 2.0
@@ -39,12 +41,12 @@ class SourceLog:
         """Whether the log has, or had, any record at an offset in [first, end). Raises TimeoutError or KafkaError."""
         where = TopicPartition(self._topic, partition)
         async with asyncio.timeout(HOLE_TIMEOUT_S), self._turn:
-            reader = await self._reader()
-            reader.assign([where])
-            reader.seek(where, first)
+            own = await self._own()
+            own.assign([where])
+            own.seek(where, first)
             try:
-                while await reader.position(where) < end:
-                    for record in (await reader.getmany(where, timeout_ms=POLL_MS)).get(where, ()):
+                while await own.position(where) < end:
+                    for record in (await own.getmany(where, timeout_ms=POLL_MS)).get(where, ()):
                         return bool(record.offset < end)
             except OffsetOutOfRangeError:  # expired before they were scored
                 return True
@@ -56,27 +58,19 @@ class SourceLog:
         Raises TimeoutError or KafkaError.
         """
         async with asyncio.timeout(ASK_TIMEOUT_S), self._turn:
-            reader = await self._reader()
-            found = await reader.end_offsets([TopicPartition(self._topic, partition) for partition in partitions])
+            own = await self._own()
+            found = await own.end_offsets([TopicPartition(self._topic, partition) for partition in partitions])
         return {where.partition: end for where, end in found.items()}
 
-    async def _reader(self) -> AIOKafkaConsumer:
+    async def _own(self) -> AIOKafkaConsumer:
         if self._consumer is None:
-            consumer = AIOKafkaConsumer(
-                group_id=None,
-                enable_auto_commit=False,
+            self._consumer = await reader(
+                self._options,
                 auto_offset_reset="none",
                 isolation_level="read_committed",
                 fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
                 max_partition_fetch_bytes=FETCH_BYTES,
-                **self._options,
             )
-            try:
-                await consumer.start()
-            except BaseException:
-                await consumer.stop()
-                raise
-            self._consumer = consumer
         return self._consumer
 
     async def close(self) -> None:
