@@ -3,8 +3,6 @@
 import asyncio
 import gc
 import logging
-import os
-import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -60,7 +58,7 @@ class Worker:
 
     def __init__(self, settings: Settings, in_force: InForce, partitions: int) -> None:
         self.settings, self.in_force, self.partitions = settings, in_force, partitions
-        self.name = settings.worker_name or f"{socket.gethostname()}-{os.getpid()}"
+        self.name = settings.decided_by
         self.metrics = metrics = Metrics()
         metrics.build.labels(version("assay"), in_force.version, in_force.rules_digest).set(1)
         self.progress = Progress(time.monotonic)

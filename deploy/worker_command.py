@@ -36,7 +36,7 @@ def worker(
     from assay.streams.topics import ensure_topics
 
     settings = Settings.load(bundle=bundle, rules=rules, data_dir=data_dir, worker_name=name, http_port=http_port)
-    set_up_logs(settings.log_level, settings.log_format, worker=settings.worker_name)
+    set_up_logs(settings.log_level, settings.log_format, worker=settings.decided_by)
     claim = claim_data_dir(settings.data_dir)
 
     from assay.agents.steer import InForce  # seconds to import: what is wrong with the settings is said before

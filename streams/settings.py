@@ -3,6 +3,8 @@
 `assay doctor` checks them; `docs/settings.md` is made from this file.
 """
 
+import os
+import socket
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -126,6 +128,11 @@ class Settings(BaseSettings):
                 expected=(field.description or "") if field else "",
                 mend=f"set {name} to a value that fits, or unset it for the default" if field else "set them to fit each other",
             ) from None
+
+    @cached_property
+    def decided_by(self) -> str:
+        """The worker's name, in decisions and in its log."""
+        return self.worker_name or f"{socket.gethostname()}-{os.getpid()}"
 
     def topic(self, name: str) -> str:
         """A topic's full name, with the prefix."""

@@ -1,5 +1,7 @@
 """Settings: every one documented, wrong ones refused with the name and the mend, and the page that is made of them."""
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,8 @@ def test_a_drain_longer_than_the_session_is_refused(monkeypatch):
     monkeypatch.setenv("ASSAY_DRAIN_TIMEOUT_S", "10")
     with pytest.raises(SettingError, match="drain_timeout_s"):
         Settings.load()
+
+
+def test_a_worker_without_a_name_is_told_apart_by_host_and_process() -> None:
+    assert Settings.load(worker_name="blue").decided_by == "blue"
+    assert Settings.load().decided_by == f"{socket.gethostname()}-{os.getpid()}"
