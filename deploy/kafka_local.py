@@ -145,13 +145,18 @@ def prepare(folder: Path, java: str, jars: Path, port: int, controller_port: int
     ]
 
 
+def cluster_id() -> str:
+    """A new one, as Kafka writes them: 16 bytes in URL-safe base 64. One in 64 begins with a hyphen."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
 def _format(java: str, classpath: str, properties: Path) -> None:
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    cluster = cluster_id()
     answer = subprocess.run(
         [
             # Half a second: not worth the thorough compiler or several collector threads.
             *(java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath),
-            *("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)),
+            *("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", f"--config={properties}"),
         ],
         capture_output=True,
         text=True,
