@@ -101,6 +101,10 @@ class Replies:
             self._looking = asyncio.ensure_future(self._look())
 
     async def _look(self) -> None:
+        while self._unknown:  # more come while topics are being looked up
+            await self._look_once()
+
+    async def _look_once(self) -> None:
         await asyncio.sleep(max(0.0, self._looked_at + LEAST_LOOK_PAUSE_S - time.monotonic()))
         self._looked_at = time.monotonic()
         replies, self._unknown = self._unknown, []

@@ -35,7 +35,7 @@ class Producer:
     def __init__(self, topics: dict[str, int], dead: str = "") -> None:
         self.topics, self.dead = topics, dead
         self.sent: list[tuple[str, int, list]] = []
-        self.looks = 0
+        self.looks, self.look_s = 0, 0.0
         self.client = self
 
     def create_batch(self) -> Batch:
@@ -51,6 +51,7 @@ class Producer:
 
     async def fetch_all_metadata(self) -> Cluster:
         self.looks += 1
+        await asyncio.sleep(self.look_s)
         if not self.topics:
             raise KafkaError
         return Cluster(self.topics)
@@ -112,6 +113,15 @@ async def test_a_made_up_topic_costs_one_look_not_one_for_each_reply():
     for _ in range(5):
         await desk.reply("made-up.reply")
     assert (desk.producer.looks, desk.counted("no_topic")) == (1, 5)
+
+
+async def test_replies_that_come_while_their_topic_is_looked_up_are_sent_too():
+    desk = Desk(Producer({"shop.reply": 4}))
+    desk.producer.look_s = 0.03
+    for _ in range(5):
+        await desk.reply("shop.reply")
+    await asyncio.sleep(0.1)
+    assert desk.counted("sent") == 5
 
 
 async def test_many_made_up_topics_leave_room_for_one_that_is_there():
