@@ -40,7 +40,7 @@ examples:
   make bench ARGS=--quick                           a look: about two minutes, figures that mean little
   python perf/bench.py --only drain --repeat 5      ours, the floor and stock Faust
   python perf/bench.py --only cpu                   ours alone, by stage
-  python perf/bench.py --only latency --workers 2
+  python perf/bench.py --only latency --workers 1
   python perf/bench.py --write                      keep the result in perf/RESULTS.md
 
 Kafka and Redis are started for the run, unless ASSAY_BOOTSTRAP_SERVERS and ASSAY_REDIS_URL name some.
@@ -66,7 +66,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--seconds", type=_positive, help="of load at each rate, after the warm-up (25; quick: 8)")
     add("--warmup", type=_positive, help="seconds of load before it that don't count (5; quick: 3)")
     add("--rates", type=_positive, nargs="+", default=list(RATES), help="transactions a second (500 2000 5000)")
-    add("--workers", type=_positive, default=1, help="workers under load; the drain has one (%(default)s)")
+    add("--workers", type=_positive, default=2, help="workers under load; the drain has one (%(default)s)")
     add("--history", type=_positive, default=20_000, help="simulated transactions that the models learn from (%(default)s)")
     add("--bundle", type=Path, help="use this bundle instead of training one")
     add("--write", action="store_true", help="put the result into perf/RESULTS.md")
