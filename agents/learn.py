@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from assay.schemas.outcome import Outcome
+from assay.schemas.outcome import read_outcome
 from assay.streams.metrics import Metrics
 
 log = logging.getLogger("assay.learn")
@@ -28,9 +28,10 @@ class Learner:
         if value is None:
             return
         try:
-            outcome = Outcome.model_validate_json(value)
-        except ValidationError as error:
+            outcome = read_outcome(value)
+        except ValueError as error:
             self._metrics.outcomes.labels("invalid").inc()
-            log.warning("an outcome can't be read: %s", error.errors(include_url=False, include_input=False)[0]["msg"])
+            reasons = error.errors(include_url=False, include_input=False) if isinstance(error, ValidationError) else []
+            log.warning("an outcome can't be read: %s", reasons[0]["msg"] if reasons else type(error).__name__)
         else:
             self._metrics.outcomes.labels(outcome.status.value).inc()
