@@ -180,6 +180,9 @@ class Answers:
             prepared.unknown.append(Repeat(request, earlier))
         else:
             conflict = known.payload != request.payload
+            if conflict:
+                extra = {"transaction_id": transaction.transaction_id, "source": request.source.header().decode()}
+                log.warning("the same transaction id came with another payload: its decision is repeated", extra=extra)
             self.answer(prepared, request, known.value, Again(known.source, request.source == known.source, conflict))
             self._metrics.repeats.labels("conflict" if conflict else "repeat").inc()
 

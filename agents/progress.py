@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 STALLED_AFTER_S = 30.0
+SILENT_AFTER_S = 5.0
 NO_ASSIGNMENT_S = 180.0  # a group may rebalance for a minute, and then again
 
 
@@ -24,6 +25,7 @@ class Progress:
         self._clock = clock
         self._seen: dict[int, _Seen] = {}
         self._recovery = _Seen(-1, clock())
+        self._unknown_since: float | None = None  # Kafka has not answered since
         self.scoring = False  # taken over, and not given up
         self.why = "starting"
 
@@ -56,13 +58,29 @@ class Progress:
         if remaining != self._recovery.next_offset:
             self._recovery = _Seen(remaining, self._clock())
 
+    def unknown(self) -> None:
+        """Kafka did not say how far its log is."""
+        if self._unknown_since is None:
+            self._unknown_since = self._clock()
+
+    def known(self) -> None:
+        """It did. Nothing is held against a partition for the time in which it could not move."""
+        if self._unknown_since is not None:
+            self._unknown_since, now = None, self._clock()
+            for seen in (*self._seen.values(), self._recovery):
+                seen.since = now
+
     def ready(self) -> str:
-        """Why it does not score yet; empty if it does."""
+        """Why it does not score; empty if it does."""
+        if self._unknown_since is not None and (silent := self._clock() - self._unknown_since) > SILENT_AFTER_S:
+            return f"not scoring: Kafka has not answered for {silent:.0f} s"
         return "" if self.scoring else f"not scoring: {self.why}"
 
     def live(self) -> str:
         """What has stalled; empty if nothing has."""
         now = self._clock()
+        if self._unknown_since is not None:
+            return ""  # it is Kafka that does not answer: another worker in our place could do no more
         if not self.scoring:
             stuck = now - self._recovery.since
             # Without records to recover it waits for the group, which takes as long as its slowest member.

@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import logging
+import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -48,6 +50,7 @@ SWITCH_INTERVAL_S = 0.001  # calls that release the GIL win it back from the con
 GC_THRESHOLD = 100000
 LOOKUP_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
+STOP_GRACE_S = 8.0  # beside the drain: for leaving the group and closing what is open
 WATCH_INTERVAL_S = 1.0
 
 log = logging.getLogger("assay.worker")
@@ -192,7 +195,9 @@ class Worker:
                     await self._watch_partitions()
                 else:
                     self._watch_recovery()
+                self.progress.known()
             except Exception as error:  # Kafka does not answer, or partitions have just moved
+                self.progress.unknown()
                 log.warning("progress is not known: %r", error)
 
     def _watch_recovery(self) -> None:
@@ -223,7 +228,19 @@ class FaustWorker(faust.Worker):
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker.app, override_logging=False, redirect_stdouts=False, quiet=True)
         self.spinner = None  # it writes to the terminal that our logs are on
-        self._worker = worker
+        self._worker, self._stopping = worker, False
+
+    def _schedule_shutdown(self, received: signal.Signals) -> None:
+        """Stop in good order, but not for ever: Faust waits without a deadline for a consumer whose Kafka is gone."""
+        if self._stopping:
+            end_process(f"a second signal came: {received.name}")
+        self._stopping = True
+        within_s = self._worker.settings.drain_timeout_s + STOP_GRACE_S
+        log.info("stopping: %s; at most %.0f s", received.name, within_s)
+        last = threading.Timer(within_s, end_process, (f"it did not stop within {within_s:.0f} s",))
+        last.daemon = True
+        last.start()
+        super()._schedule_shutdown(received)
 
     async def on_first_start(self) -> None:
         try:

@@ -5,6 +5,7 @@ needs only what it uses.
 """
 
 import importlib
+import logging
 import sys
 from typing import Annotated, Any
 
@@ -94,6 +95,8 @@ def assay(
 
 def main() -> None:
     """Entry point. Exits 2 with a readable line for an error of ours or a wrong argument, 130 for Ctrl-C."""
+    # What aiokafka retries by itself is no news for who waits for a command; a worker sets up logs of its own.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     try:
         app()
     except AssayError as error:

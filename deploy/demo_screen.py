@@ -99,9 +99,7 @@ class Screen:
         if snapshot["p99_ms"] is not None:
             text.append(f"\n        p50 {snapshot['p50_ms']:>4.0f} ms   p99 {snapshot['p99_ms']:>4.0f} ms of {BUDGET_MS}   ")
             text.append(self._spark(), style="cyan")
-        text.append(
-            f"\n        lost {snapshot['sent'] - snapshot['answered']} open   contradictory {snapshot['contradictory']}"
-        )
+        text.append(f"\n        {snapshot['sent'] - snapshot['answered']} open   {snapshot['contradictory']} contradictory")
         return text
 
     def _spark(self) -> str:

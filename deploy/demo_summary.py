@@ -57,7 +57,15 @@ def _verdicts(report: DemoReport, fates: pl.DataFrame, amounts: npt.NDArray[np.f
     grid = Table(
         title=f"{len(fraud):,} payments, {fraud.sum():,} of them fraud", title_justify="left", box=None, pad_edge=False
     )
-    headings = ("", "precision", "caught", "declined in error", "reviewed in error", "fraud stopped", "saved, EUR")
+    headings = (
+        "",
+        "average precision",
+        "fraud caught",
+        "declined in error",
+        "reviewed in error",
+        "fraud stopped",
+        "saved, EUR",
+    )
     for heading in headings:
         grid.add_column(heading, justify="left" if not heading else "right")
     for name, ranked, result in (("Assay", score, ours), ("amount alone", amounts, by_amount)):

@@ -36,12 +36,14 @@ def train(
       assay train history.parquet --out bundle --from 2026-01-01 --until 2026-03-01 --gap 7
     """
     from assay.deploy.progress_bars import progress_bars
+    from assay.models.bundle import check_writable
     from assay.models.training import Split
     from assay.models.training import train as make
     from assay.streams.settings import Settings
     from assay.tables.rates import SHIPPED_RATES, Rates
 
     settings = Settings.load(bundle=out, rates=rates)
+    check_writable(settings.bundle)
     history, left_out = read(table, map_, map_file, label, from_, until, skip_refused, need_labels=True)
     with progress_bars() as report:
         bundle = make(
@@ -76,7 +78,7 @@ def _show(bundle: Any) -> None:
     )
     if held["transactions"]:
         grid = Grid(box=None, pad_edge=False)
-        for heading in ("", "precision", "caught", "declined", "genuine", "reviewed", "genuine", "saved"):
+        for heading in ("", "average precision", "fraud caught", "declined", "in error", "reviewed", "in error", "saved"):
             grid.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
         for name, quality in [*report["tiers"].items(), ("amount alone", report["amount_alone"])]:
             precision = quality["average_precision"]

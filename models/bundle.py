@@ -105,8 +105,7 @@ def write_bundle(
         }
     )
     contents[MANIFEST] = orjson.dumps(complete.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
+    made = _beside(path)
     try:
         for name, data in contents.items():
             _write_through(made / name, data)
@@ -117,6 +116,24 @@ def write_bundle(
         shutil.rmtree(made, ignore_errors=True)
         raise
     return Bundle.load(path)
+
+
+def check_writable(path: Path) -> None:
+    """Whether a bundle could be written there: said before training rather than after it. Raises BundleError."""
+    _beside(path).rmdir()
+
+
+def _beside(path: Path) -> Path:
+    """A new folder next to where a bundle is to be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
+    except OSError as error:
+        raise BundleError(
+            f"no bundle can be written to {path}",
+            got=str(error.strerror),
+            mend="give a path in a folder that this user may write to",
+        ) from None
 
 
 def _write_through(path: Path, data: bytes) -> None:

@@ -16,6 +16,30 @@ import structlog
 from assay.schemas import limits
 
 FLUSH_TIMEOUT_S = 1.0
+# Services of Faust's log under the names of our own modules that subclass them.
+LIBRARIES = ("faust", "mode", "aiokafka", "assay.streams.transport", "assay.tables.profile_table")
+REPEATED_EVERY_S = 5.0
+MAX_KINDS = 1_000  # of lines that are told apart
+
+
+class _Seldom(logging.Filter):
+    """One line of a kind every few seconds: libraries say fifty times a second that a broker is gone."""
+
+    def __init__(self, every_s: float = REPEATED_EVERY_S) -> None:
+        super().__init__()
+        self._every_s = every_s
+        self._last: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith(LIBRARIES):
+            return True
+        kind, now = (record.name, str(record.msg)[:80]), time.monotonic()
+        if now - self._last.get(kind, -self._every_s) < self._every_s:
+            return False
+        if len(self._last) >= MAX_KINDS:
+            self._last.clear()
+        self._last[kind] = now
+        return True
 
 
 class _BoundedQueueHandler(logging.handlers.QueueHandler):
@@ -71,10 +95,11 @@ def set_up_logs(level: str, form: str = "auto", **bound: Any) -> None:
     lines: queue.Queue[Any] = queue.Queue(limits.MAX_WAITING_LOG_LINES)
     listener = logging.handlers.QueueListener(lines, writer)
     root = logging.getLogger()
-    root.handlers[:] = [_BoundedQueueHandler(lines)]
+    handler = _BoundedQueueHandler(lines)
+    handler.addFilter(_Seldom())
+    root.handlers[:] = [handler]
     root.setLevel(level)
-    # Services of Faust's log under the names of our own modules that subclass them.
-    for noisy in ("faust", "mode", "aiokafka", "assay.streams.transport", "assay.tables.profile_table"):
+    for noisy in LIBRARIES:
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(level)))
     listener.start()
     atexit.register(listener.stop)

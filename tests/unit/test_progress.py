@@ -53,6 +53,16 @@ def test_the_same_offset_again_is_no_progress(progress, clock):
     assert "partition 0" in progress.live()
 
 
+def test_while_kafka_does_not_answer_it_is_not_ready_and_not_to_be_killed(progress, clock):
+    progress.taken_over({0: 5})
+    progress.unknown()
+    clock.now += STALLED_AFTER_S + 1
+    assert "Kafka has not answered" in progress.ready()
+    assert progress.live() == ""
+    progress.known()
+    assert (progress.ready(), progress.live()) == ("", "")
+
+
 def test_recovery_is_alive_while_fewer_records_remain(progress, clock):
     for remaining in (900, 600, 300):
         progress.recovering(remaining)
