@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+CONFLICT = "warning: this id was sent before with other contents; the decision is the one that was made then"
+
 
 def send(
     file: Annotated[str | None, typer.Argument(help="A file with one transaction as JSON; - for standard input.")] = None,
@@ -66,6 +68,8 @@ def send(
         async with DecisionClient.of(Settings.load()) as client:
             began = time.monotonic()
             decision = await client.decide(transaction, timeout)
+            if client.conflicts:
+                print(CONFLICT, file=sys.stderr)
             return decision.model_dump(mode="json"), (time.monotonic() - began) * 1000
 
     try:

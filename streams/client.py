@@ -5,6 +5,7 @@ async with DecisionClient("127.0.0.1:9092") as client:
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -15,7 +16,7 @@ import orjson
 from assay.schemas.decision import Decision, read_reply
 from assay.schemas.errors import AssayError, DecisionRefused, DecisionTimeout, ServiceError
 from assay.schemas.headers import TIMEOUT_HEADER
-from assay.schemas.source import SourceRecord
+from assay.schemas.source import CONFLICT_HEADER, SourceRecord
 from assay.schemas.transaction import Transaction
 from assay.streams.exchange import Exchange, KafkaExchange
 from assay.streams.kafka import client_options
@@ -25,6 +26,8 @@ from assay.streams.waiters import Counts, Waiters
 DEFAULT_TIMEOUT_S = 0.2
 DEFAULT_REPLY_TOPIC = "assay.reply"  # on the workers' allow-list by default: *.reply
 CORRELATION_HEADER = "correlation-id"
+log = logging.getLogger("assay.client")
+
 _SHARE_FOR_WORKER = 0.75  # of the caller's patience; the rest is for the way there and back
 
 
@@ -59,6 +62,7 @@ class DecisionClient:
         self._waiters: Waiters[SourceRecord] = Waiters(secrets.token_bytes(8))
         self._listener: asyncio.Task[None] | None = None
         self._failure: AssayError | None = None
+        self.conflicts = 0  # decisions of another payload, since the id had been sent before
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -101,7 +105,8 @@ class DecisionClient:
     ) -> Decision:
         """Send the transaction and wait for its decision, `timeout` seconds from now for all of it.
 
-        A review or a decline is a normal answer. Calling again with the same transaction gets the same decision.
+        A review or a decline is a normal answer. Calling again with the same transaction gets the same decision; so does
+        another payload under the same id, which is a mistake: it is logged, and counted in `conflicts`.
 
         Args:
             headers: more headers, for example `traceparent`.
@@ -127,6 +132,9 @@ class DecisionClient:
             raise _too_late(timeout) from None
         finally:
             self._waiters.give_up(correlation)
+        if any(name == CONFLICT_HEADER for name, _ in record.headers):
+            self.conflicts += 1
+            log.warning("this decision is of another payload: its transaction id was sent before with other contents")
         return _decision(record)
 
     def _delivered(self, correlation: bytes, done: "asyncio.Future[Any]") -> None:

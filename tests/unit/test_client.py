@@ -158,6 +158,16 @@ async def test_late_duplicate_and_orphaned_replies_are_counted_apart() -> None:
         assert client.counts.as_dict() == {"first": 1, "duplicate": 1, "late": 1, "orphaned": 1}
 
 
+async def test_a_decision_of_another_payload_is_counted() -> None:
+    def of_another(key: bytes, value: bytes, headers: dict[str, bytes]) -> list[Record]:
+        [record] = answer(key, value, headers)
+        return [Record(record.value, [*record.headers, ("assay-conflict", b"1")])]
+
+    async with DecisionClient(exchange=FakeExchange(of_another)) as client:
+        await client.decide({"transaction_id": "t-1", "user_id": "u-1"}, timeout=1)
+        assert client.conflicts == 1
+
+
 async def test_a_refusal_is_raised_with_code_and_field() -> None:
     body = {
         "action": "review",
