@@ -47,7 +47,7 @@ from assay.tables.fold import warm
 from assay.tables.profile_table import ProfileTable
 
 SWITCH_INTERVAL_S = 0.001  # calls that release the GIL win it back from the consumer thread: 5 ms of waiting each by default
-GC_THRESHOLD = 100000
+GC_THRESHOLD = 100_000  # what lives long is frozen at start; what a micro-batch makes dies by its reference counts
 LOOKUP_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
 STOP_GRACE_S = 8.0  # beside the drain: for leaving the group and closing what is open
@@ -181,7 +181,8 @@ class Worker:
         self.progress.taken_over(starts)
         self.app.waiting.open()
 
-    async def _drain(self) -> None:
+    async def drain(self) -> None:
+        """Return once everything that began has its verdict and its rows are durable; look-ups are left to the next owner."""
         self.progress.given_up("partitions were given up")
         await asyncio.gather(self.repeats.abandon(), self.flow.drain())
         await self.memory.join()
@@ -248,7 +249,7 @@ class FaustWorker(faust.Worker):
         except AssayError as error:
             refuse_to_start(error)
         await super().on_first_start()
-        self.app.consumer.drain = self._worker._drain
+        self.app.consumer.drain = self._worker.drain
         self.app.consumer.drain_timeout_s = self._worker.settings.drain_timeout_s
         gc.collect()
         gc.freeze()
