@@ -31,7 +31,7 @@ from assay.schemas.decision import Tier
 from assay.schemas.decode import Request
 from assay.schemas.errors import AssayError, ServiceError
 from assay.schemas.reply_topics import ReplyTopics
-from assay.streams.app import build_app, raw_topic
+from assay.streams.app import build_app, partitioned_table, raw_topic
 from assay.streams.decision_reader import DecisionReader
 from assay.streams.ending import end_process, refuse_to_start
 from assay.streams.http import HttpPort
@@ -60,7 +60,7 @@ class Worker:
     """One member of the consumer group. Call `run`."""
 
     def __init__(self, settings: Settings, in_force: InForce, partitions: int) -> None:
-        self.settings, self.in_force, self.partitions = settings, in_force, partitions
+        self.settings, self.in_force = settings, in_force
         self.name = settings.decided_by
         self.metrics = metrics = Metrics()
         metrics.build.labels(version("assay"), in_force.version, in_force.rules_digest).set(1)
@@ -80,7 +80,7 @@ class Worker:
             deadline=settings.redis_timeout_s,
         )
         self.app = build_app(settings, ProfileTable)
-        self.table: ProfileTable = self.app.Table("profiles", key_type=bytes, value_type=bytes, partitions=partitions)
+        self.table: ProfileTable = partitioned_table(self.app, "profiles", partitions)
         self.profiles = Profiles(
             self.table.rows, self.changelog_publisher, in_force.rates, settings.transactions, self.table.changelog_topic_name
         )
