@@ -24,7 +24,7 @@ FETCH_MAX_WAIT_MS = 10  # upstream: 1500, hard-coded (drivers/aiokafka.py:615); 
 CHANGELOG_FETCHES_WAITING = 8  # recovery ignores back-pressure (consumer.py:549): 4,096 fetches would be 4 GB
 COMMIT_PAUSE_S = 0.005
 BACK_PRESSURE_PAUSE_S = 0.001
-
+NOT_IN_ORDER = "partitions could not be given up in order"
 
 log = logging.getLogger("assay.worker")
 
@@ -162,11 +162,13 @@ class Consumer(driver.Consumer):
         try:
             await asyncio.wait_for(self._drain_and_commit(), self.drain_timeout_s)
         except TimeoutError:
-            error = DrainError(
+            late = DrainError(
                 f"what was in flight did not end, or could not be committed, within {self.drain_timeout_s} s",
                 mend="raise ASSAY_DRAIN_TIMEOUT_S (below ASSAY_SESSION_TIMEOUT_S), or look why Kafka is slow",
             )
-            end_process("partitions could not be given up in order", error)
+            end_process(NOT_IN_ORDER, late)
+        except Exception as error:  # aiokafka and Faust would log it and go on (group_coordinator.py:421)
+            end_process(NOT_IN_ORDER, error)
         log.info("drained and committed in %.3f s: %s", time.monotonic() - began, self.acknowledged)
 
     async def _drain_and_commit(self) -> None:
@@ -184,10 +186,7 @@ class Consumer(driver.Consumer):
             self.stop_flow()
             self.app.flow_control.suspend()
             self.app.flow_control.clear()
-            try:
-                await self.wait_empty()
-            except Exception as error:  # aiokafka would log it and go on (group_coordinator.py:421)
-                end_process("partitions could not be given up in order", error)
+            await self.wait_empty()
         await super().on_partitions_revoked(revoked)
         for tp in revoked:  # what comes back after the rebalance starts from the broker's word
             self.finished.pop(tp, None)
