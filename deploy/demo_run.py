@@ -2,19 +2,16 @@
 
 import asyncio
 import contextlib
-import os
 import secrets
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +19,8 @@ from typing import Any, Protocol
 import polars as pl
 
 from assay.deploy.ports import free_port
-from assay.deploy.services import Running, services
+from assay.deploy.services import services
+from assay.deploy.worker_process import worker_command, worker_environment
 from assay.models.bundle import Bundle
 from assay.models.training import train
 from assay.schemas.errors import ServiceError
@@ -68,7 +66,6 @@ class DemoReport:
     fates: pl.DataFrame
     metrics: list[str]
     bundle: Bundle
-    took_s: float
 
 
 class DemoWorker:
@@ -77,10 +74,7 @@ class DemoWorker:
     def __init__(self, number: int, folder: Path, environment: dict[str, str]) -> None:
         self.port = free_port()
         self._log = folder / f"worker-{number}.log"
-        self._arguments = [
-            sys.executable, "-m", "assay.deploy.cli", "worker", "--end-with", str(os.getpid()),
-            "--name", f"worker-{number}", "--data-dir", str(folder / f"worker-{number}"), "--http-port", str(self.port),
-        ]  # fmt: skip
+        self._arguments = worker_command(f"worker-{number}", folder / f"worker-{number}", self.port)
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -126,19 +120,20 @@ class DemoWorker:
 
 async def run_demo(plan: DemoPlan, screen: Progress) -> DemoReport:
     """The whole course. Raises AssayError; whatever was started is stopped then too."""
-    began = time.monotonic()
-    with _folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="assay-demo-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
         screen.step("Kafka and Redis")
         with services(folder / "services", tell=screen.step) as running:
             screen.step("training on simulated history")
             bundle = await _trained(plan.history, folder / "bundle", screen)
-            environment = _environment(running, bundle.path)
+            # A prefix of its own, should Kafka be a shared one.
+            environment = worker_environment(running, bundle.path, f"demo-{secrets.token_hex(3)}-")
             async with _workers(plan.workers, folder, environment, screen) as workers:
                 results = plan.results or folder / "results.parquet"
                 line = await _stream(plan, environment, results, workers, screen)
                 metrics = [await worker.metrics() for worker in workers]
             screen.step("stopping")
-        return DemoReport(line, pl.read_parquet(results), metrics, bundle, time.monotonic() - began)
+        return DemoReport(line, pl.read_parquet(results), metrics, bundle)
 
 
 class _Interrupted(Exception):
@@ -261,25 +256,3 @@ async def _workers(count: int, folder: Path, environment: dict[str, str], screen
         yield workers
     finally:
         await asyncio.gather(*(asyncio.to_thread(worker.stop) for worker in workers))
-
-
-def _environment(running: Running, bundle: Path) -> dict[str, str]:
-    """What the workers are told; a prefix of its own, should Kafka be a shared one."""
-    return os.environ | {
-        "ASSAY_BOOTSTRAP_SERVERS": running.bootstrap_servers,
-        "ASSAY_REDIS_URL": running.redis_url,
-        "ASSAY_TOPIC_PREFIX": f"demo-{secrets.token_hex(3)}-",
-        "ASSAY_BUNDLE": str(bundle),
-        "ASSAY_HTTP_HOST": "127.0.0.1",
-        "ASSAY_LOG_FORMAT": "json",
-        "OMP_NUM_THREADS": "1",
-    }
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="assay-demo-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

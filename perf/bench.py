@@ -4,13 +4,11 @@ import argparse
 import asyncio
 import json
 import secrets
-import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -95,7 +93,9 @@ def tell(text: str) -> None:
 
 def run(plan: argparse.Namespace) -> dict[str, Any]:
     """Everything that was asked for. Raises AssayError; whatever was started has ended then."""
-    with _folder() as folder, services(tell=tell) as running:
+    own = tempfile.TemporaryDirectory(prefix="assay-bench-", ignore_cleanup_errors=True)
+    with own as name, services(tell=tell) as running:
+        folder = Path(name)
         bundle = plan.bundle.resolve() if plan.bundle else folder / "bundle"
         if plan.bundle:
             Bundle.load(bundle)
@@ -147,15 +147,6 @@ def _train(count: int, out: Path) -> None:
         out,
         rates=Rates.load(SHIPPED_RATES),
     )
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="assay-bench-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _asked(plan: argparse.Namespace) -> str:

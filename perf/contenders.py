@@ -17,6 +17,7 @@ from processes import Watched, running
 
 from assay.deploy.ports import free_port
 from assay.deploy.services import Running
+from assay.deploy.worker_process import worker_command, worker_environment
 from assay.streams.settings import Settings
 
 PEERS = Path(__file__).parent / "peers"
@@ -76,23 +77,12 @@ class AssayWorker:
 @contextmanager
 def assay_workers(stand: Stand, prefix: str, count: int = 1) -> Iterator[Sequence[AssayWorker]]:
     """So many workers of one group, as `assay worker` starts them, with everything on."""
-    environment = os.environ | {
-        "ASSAY_BOOTSTRAP_SERVERS": stand.running.bootstrap_servers,
-        "ASSAY_REDIS_URL": stand.running.redis_url,
-        "ASSAY_TOPIC_PREFIX": prefix,
-        "ASSAY_BUNDLE": str(stand.bundle),
-        "ASSAY_HTTP_HOST": "127.0.0.1",
-        "ASSAY_LOG_FORMAT": "json",
-        "OMP_NUM_THREADS": "1",
-    }
+    environment = worker_environment(stand.running, stand.bundle, prefix)
     with ExitStack() as stack:
         workers = []
         for number in range(1, count + 1):
             name, port = f"{prefix}worker-{number}", free_port()
-            command = [
-                sys.executable, "-m", "assay.deploy.cli", "worker", "--end-with", str(os.getpid()),
-                "--name", name, "--data-dir", str(stand.folder / name), "--http-port", str(port),
-            ]  # fmt: skip
+            command = worker_command(name, stand.folder / name, port)
             process = stack.enter_context(running(name, command, stand.folder, environment))
             workers.append(AssayWorker(process, port))
         yield workers

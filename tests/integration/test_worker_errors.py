@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +21,9 @@ from assay.deploy.data_dir import claim_data_dir
 from assay.deploy.ports import free_port
 from assay.streams.ending import EXIT_NOT_STARTED
 
-from .worker_process import COMMAND
-
 pytestmark = pytest.mark.services
+# Without a name, a folder and a port: each case is told those as settings.
+COMMAND = [sys.executable, "-m", "assay.deploy.cli", "worker", "--end-with", str(os.getpid())]
 TIMEOUT_S = 90
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 
@@ -138,7 +139,12 @@ def endings(
             own = {"data_dir": folder / "data", "http_port": 0, "topic_prefix": place.prefix} | settings
             told = environment | {f"ASSAY_{name.upper()}": str(value) for name, value in own.items()}
             answer = subprocess.run(
-                COMMAND, env=os.environ | told, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+                [sys.executable, "-m", "assay.deploy.cli", "worker"],
+                env=os.environ | told,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=TIMEOUT_S,
             )
             return Ended(answer.returncode, (answer.stdout + answer.stderr).splitlines(), named)
 

@@ -4,7 +4,6 @@ import http.client
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +11,9 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from assay.deploy.ports import free_port
+from assay.deploy.worker_process import worker_command
 
 READY_TIMEOUT_S, STOP_TIMEOUT_S = 90.0, 30.0
-COMMAND = [sys.executable, "-m", "assay.deploy.cli", "worker", "--end-with", str(os.getpid())]
 
 
 class WorkerProcess:
@@ -27,10 +26,10 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Start it, without waiting."""
-        own = ["--name", self.name, "--data-dir", str(self.data_dir), "--http-port", str(self.port)]
+        command = worker_command(self.name, self.data_dir, self.port)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*COMMAND, *own], env=os.environ | self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, env=os.environ | self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def wait_until_ready(self) -> None:
