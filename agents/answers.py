@@ -60,6 +60,13 @@ class Again:
     beyond_horizon: bool = False
 
     @property
+    def kind(self) -> str:
+        """What it is counted as."""
+        if self.beyond_horizon:
+            return "beyond_horizon"
+        return "replay" if self.published else "conflict" if self.conflict else "repeat"
+
+    @property
     def marks(self) -> dict[str, Any]:
         """As `schemas.headers` takes them."""
         return {
@@ -166,12 +173,14 @@ class Answers:
 
     def answer(self, prepared: Prepared, request: Request, value: bytes, again: Again = FIRST) -> None:
         """Add the records that answer one request with a decision."""
+        if again is not FIRST:
+            self._metrics.repeats.labels(again.kind).inc()
         if not again.published:
             headers = decision_headers(request.source, request.correlation, request.trace, **again.marks)
-            prepared.decisions.setdefault(request.source.partition, []).append((_user_key(request), value, headers))
+            prepared.decisions.setdefault(request.source.partition, []).append((request.user, value, headers))
         if request.address is not None:
             headers = reply_headers(request.address, request.source, request.trace, **again.marks)
-            prepared.replies.append((request.address, (request.key or _user_key(request), value, headers)))
+            prepared.replies.append((request.address, (request.key or request.user, value, headers)))
 
     def _repeat(self, prepared: Prepared, request: Request, earlier: Earlier) -> None:
         transaction = request.transaction
@@ -184,7 +193,6 @@ class Answers:
                 extra = {"transaction_id": transaction.transaction_id, "source": request.source.header().decode()}
                 log.warning("the same transaction id came with another payload: its decision is repeated", extra=extra)
             self.answer(prepared, request, known.value, Again(known.source, request.source == known.source, conflict))
-            self._metrics.repeats.labels("conflict" if conflict else "repeat").inc()
 
     def _refuse(self, prepared: Prepared, refusal: Refusal) -> None:
         letter = dead_letter(refusal, MAX_PUBLISHED_BATCH_BYTES, self._hash_key)
@@ -218,9 +226,4 @@ class Answers:
             self._metrics.decisions.labels(action, verdicts.tier).inc(number)
         for failure in verdicts.failures:
             self._metrics.rule_failures.labels(failure.rule).inc()
-        self._metrics.misplaced.inc(sum(request.key != _user_key(request) for request in decoded.requests))
-
-
-def _user_key(request: Request) -> bytes:
-    """What decisions are keyed by, whatever the key of the request was."""
-    return request.transaction.user_id.encode()
+        self._metrics.misplaced.inc(sum(request.key != request.user for request in decoded.requests))

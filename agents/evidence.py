@@ -66,6 +66,6 @@ class EvidenceLog:
                 ages_ms={},
                 entity_sequences=windows.sequences[i] if windows.available else None,
             )
-            record = (request.transaction.user_id.encode(), value, [(SOURCE_HEADER, request.source.header())])
+            record = (request.user, value, [(SOURCE_HEADER, request.source.header())])
             batch.setdefault((self._topic, request.source.partition), []).append(record)
         return batch

@@ -36,6 +36,7 @@ class Recalled:
         events: EVENT (n,), one for each request.
         repeats: int64 (n,), see `tables.recall`.
         fresh: bool (n,): those to be folded and judged.
+        fresh_requests: the requests of those.
         earlier: by position, for the others: the transaction that they repeat.
         folded: the new rows, once `fold` has run.
     """
@@ -45,12 +46,9 @@ class Recalled:
     gathered: Gathered
     repeats: npt.NDArray[np.int64]
     fresh: npt.NDArray[np.bool_]
+    fresh_requests: Sequence[Request]
     earlier: dict[int, Earlier]
     folded: Folded = field(default_factory=dict)
-
-    @property
-    def fresh_requests(self) -> list[Request]:
-        return [request for request, fresh in zip(self.requests, self.fresh.tolist(), strict=True) if fresh]
 
 
 class Profiles:
@@ -74,21 +72,21 @@ class Profiles:
             [request.appended_ms for request in requests],
             self._rates,
         )
-        gathered = self._rows.gather(
-            [UserKey(request.source.partition, request.transaction.user_id.encode()) for request in requests]
-        )
+        gathered = self._rows.gather([UserKey(request.source.partition, request.user) for request in requests])
         repeats = np.empty(len(requests), np.int64)
         recall(gathered.rows, gathered.slots, events, repeats)
         fresh = repeats == NEW
-        earlier = {} if fresh.all() else self._earlier(requests, gathered, repeats)
-        return Recalled(requests, events, gathered, repeats, fresh, earlier)
+        if fresh.all():
+            return Recalled(requests, events, gathered, repeats, fresh, requests, {})
+        fresh_requests = [requests[i] for i in np.flatnonzero(fresh).tolist()]
+        return Recalled(requests, events, gathered, repeats, fresh, fresh_requests, self._earlier(requests, gathered, repeats))
 
     def fold(self, recalled: Recalled) -> npt.NDArray[np.float32]:
         """Fold the new transactions into the rows. Returns their features, (number of them, FEATURE_COUNT) float32."""
         features = np.full((len(recalled.events), FEATURE_COUNT), np.nan, np.float32)
         fold(recalled.gathered.rows, recalled.gathered.slots, recalled.events, recalled.repeats, features)
         recalled.folded = self._rows.folded(recalled.gathered, recalled.fresh)
-        return features if recalled.fresh.all() else np.ascontiguousarray(features[recalled.fresh])
+        return features if not recalled.earlier else np.ascontiguousarray(features[recalled.fresh])
 
     def peek(self, request: Request) -> npt.NDArray[np.float32]:
         """The features that a transaction would have now, (1, FEATURE_COUNT) float32, without folding it."""
@@ -110,7 +108,7 @@ class Profiles:
             {(self._changelog, partition): self._records(partition, rows) for partition, rows in newest.items()}
         )
         for partition, rows in newest.items():
-            offset = appended[self._changelog, partition].last
+            offset = appended[self._changelog, partition]
             if offset == UNKNOWN:
                 raise PublishError(f"{self._changelog}/{partition}: taken for a duplicate, so it can't be said where it lies")
             self._store.write(partition, {user: folded.row for user, folded in rows.items()}, offset)

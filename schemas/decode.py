@@ -42,6 +42,11 @@ class Request:
     trace: list[Header]
     payload: int  # hash of the body as it came, of this process: tells a repeat from a conflict
 
+    @property
+    def user(self) -> bytes:
+        """What profiles, decisions and evidence are keyed by, whatever the record's own key was."""
+        return self.transaction.user_id.encode()
+
 
 @dataclass(slots=True)
 class Decoded:

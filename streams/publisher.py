@@ -7,7 +7,6 @@ idempotent batch for ever. After the first failure nothing more leaves: whoever 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -23,6 +22,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from assay.schemas.errors import DeadlinePassed, Fenced, OutOfOrder, PublishError, TooLarge
 from assay.schemas.source import OutRecord
 
+Placed = dict[tuple[str, int], int]  # {(topic, partition): offset of the last record}
 Batches = Mapping[tuple[str, int], Sequence[OutRecord]]  # {(topic, partition): records}
 
 TYPED: dict[type[BaseException], type[PublishError]] = {
@@ -33,16 +33,8 @@ TYPED: dict[type[BaseException], type[PublishError]] = {
     RecordListTooLargeError: TooLarge,
     TimeoutError: DeadlinePassed,
 }
-UNKNOWN = -1
+UNKNOWN = -1  # where the broker took a batch for one that it had already
 MAX_PUBLISHED_BATCH_BYTES = 900_000  # below the broker's default message.max.bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where records came to lie: offsets, inclusive; UNKNOWN where the broker took a batch for one that it had already."""
-
-    first: int
-    last: int
 
 
 class Publisher:
@@ -82,22 +74,20 @@ class Publisher:
             closing.append(sender)
         await asyncio.wait(closing, timeout=self._deadline)
 
-    async def publish(self, batches: Batches) -> dict[tuple[str, int], Appended]:
-        """Append records in order; return once all replicas in sync have all of them. A PublishError is the end.
+    async def publish(self, batches: Batches) -> Placed:
+        """Append records in order; return where the last ones lie once all replicas in sync have all of them.
 
-        Calls take turns, in the order in which they were made, so nothing overtakes what has failed. One call for several
-        partitions costs one round trip and one deadline.
+        A PublishError is the end. Calls take turns, in the order in which they were made, so nothing overtakes what has
+        failed. One call for several partitions costs one round trip and one deadline.
         """
-        placed: dict[tuple[str, int], Appended] = {}
+        placed: Placed = {}
         async with self._bounded("publish"), self._turn:
             lanes = {where: self._prepare(*where, records) for where, records in batches.items() if records}
             while lanes:
                 await self._round(lanes, placed)
         return placed
 
-    async def _round(
-        self, lanes: dict[tuple[str, int], Iterator[BatchBuilder]], placed: dict[tuple[str, int], Appended]
-    ) -> None:
+    async def _round(self, lanes: dict[tuple[str, int], Iterator[BatchBuilder]], placed: Placed) -> None:
         """Send the next batch of each partition, and wait for all of them; partitions without one are taken out."""
         if self.failure is not None:
             raise self.failure
@@ -111,8 +101,7 @@ class Publisher:
         for where, batch, acknowledged in sent:
             metadata = await acknowledged
             known = metadata.offset >= 0  # else the broker had it already: an acknowledgement was lost on the way
-            first = placed[where].first if where in placed else metadata.offset
-            placed[where] = Appended(first, metadata.offset + batch.record_count() - 1 if known else UNKNOWN)
+            placed[where] = metadata.offset + batch.record_count() - 1 if known else UNKNOWN
 
     @property
     def _running(self) -> AIOKafkaProducer:

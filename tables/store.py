@@ -72,10 +72,6 @@ class RowStore:
         offset = self._offsets[partition]
         return None if offset < 0 else offset
 
-    def count(self, partition: int) -> int:
-        """About how many rows there are."""
-        return int(self._database(partition).property_int_value("rocksdb.estimate-num-keys") or 0)
-
     def close(self, partition: int | None = None) -> None:
         """Close one database, or all: without a write-ahead log this is what flushes the last rows."""
         for number in [*self._databases] if partition is None else [partition]:
