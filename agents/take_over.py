@@ -35,7 +35,7 @@ class TakeOver:
     ) -> None:
         self._log, self._assigned, self._begin = log_, assigned, begin
 
-    async def __call__(self, generation: int, active: set[TP], standby: set[TP]) -> None:
+    async def __call__(self, generation: int, active: set[TP], standby: set[TP]) -> bool:
         """Faust's recovery of the changelog partitions `active` is complete. Raises TopologyError."""
         changelogs, sources = {tp.partition for tp in active}, self._assigned()
         if changelogs != sources:
@@ -48,6 +48,7 @@ class TakeOver:
         starts = await self._starts(sources)
         log.info("taken over in generation %d: %s", generation, starts)
         await self._begin(starts)
+        return True
 
     async def _starts(self, partitions: set[int]) -> dict[int, int]:
         committed, earliest, ends = (

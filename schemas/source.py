@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol, Self
 
 SOURCE_HEADER = "assay-source"  # topic:partition:offset of the record that made this one
 FENCE_HEADER = "assay-fence"  # on a record with a null value: the partition changed hands
+FENCE_KEY = b"\0assay-fence"  # its key, since a compacted topic refuses a record without one; no user id has it
 REPLAY_HEADER = "assay-replay"  # 1: the decision is repeated
 CONFLICT_HEADER = "assay-conflict"  # 1: the id came back with another payload
 BEYOND_HORIZON_HEADER = "assay-beyond-horizon"  # 1: the id is known, its decision no longer

@@ -15,7 +15,7 @@ from faust.types import TP
 from assay.tables.profile import ROW_BYTES
 from assay.tables.store import RowStore
 
-TakeOver = Callable[[int, set[TP], set[TP]], Awaitable[None]]  # (generation, active, standby) changelog partitions
+TakeOver = Callable[[int, set[TP], set[TP]], Awaitable[bool]]  # (generation, active, standby) changelog partitions
 STALE_POLL_S = 0.01
 
 
@@ -80,7 +80,10 @@ class ProfileStore(Store):
 
 
 class ProfileTable(faust.Table):
-    """The table, with the hook for taking partitions over that Faust awaits before the source is resumed."""
+    """The table, with the hook for taking partitions over that Faust awaits before the source is resumed.
+
+    `take_over` says whether the partitions are ours; if the group has gone on without us, the next generation is waited for.
+    """
 
     take_over: TakeOver | None = None
     on_failure: Callable[[str, BaseException], None]
@@ -104,17 +107,17 @@ class ProfileTable(faust.Table):
         that `abandon_take_over` cancels, and a stale one does not return before the generation has changed.
         """
         consumer, generation = self.app.consumer, self.app.consumer_generation_id
-        revocations = consumer.revocations
+        revocations, ours = consumer.revocations, True
         try:
             await super().on_recovery_completed(active_tps, standby_tps)
             if self.take_over is not None:
                 self._taking_over = asyncio.ensure_future(self.take_over(generation, set(active_tps), set(standby_tps)))
                 await asyncio.wait([self._taking_over])
                 if not self._taking_over.cancelled():
-                    self._taking_over.result()
+                    ours = self._taking_over.result()
         except Exception as error:  # recovery would drop it (recovery.py:641) and resume
             self.on_failure("partitions could not be taken over", error)
-        while consumer.revocations != revocations and self.app.consumer_generation_id == generation:
+        while (not ours or consumer.revocations != revocations) and self.app.consumer_generation_id == generation:
             await asyncio.sleep(STALE_POLL_S)
 
     async def abandon_take_over(self) -> None:

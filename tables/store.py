@@ -10,6 +10,7 @@ from pathlib import Path
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch, WriteOptions
 
 from assay.schemas.errors import ChangelogError
+from assay.tables.partition_state import STATE_KEY, PartitionState
 
 OFFSET_KEY = b"\0changelog-offset"  # sorts before every row: user ids are printable
 BLOCK_CACHE_BYTES = 64 << 20  # one for all partitions
@@ -55,6 +56,8 @@ class RowStore:
         for key, row in records:
             if row is None:
                 batch.delete(key)
+            elif key == STATE_KEY:
+                batch.put(key, row)
             elif len(row) != self._row_bytes:
                 raise ChangelogError(
                     f"partition {partition}: the changelog holds a row that is not of this layout",
@@ -65,6 +68,11 @@ class RowStore:
             else:
                 batch.put(key, row)
         self._write(partition, batch, changelog_offset)
+
+    def state(self, partition: int) -> PartitionState | None:
+        """What the rows were built from; None where nothing was written yet. Raises ChangelogError."""
+        value = self._database(partition).get(STATE_KEY)
+        return None if value is None else PartitionState.decode(value)
 
     def offset(self, partition: int) -> int | None:
         """The changelog offset that the rows of this partition reflect; None before the first."""
