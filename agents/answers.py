@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import Any, NamedTuple
 
+from assay.agents.ports import Publishes, Sends
 from assay.agents.profiles import Earlier, Recalled
 from assay.agents.recent import RecentDecisions, Remembered
+from assay.agents.said import SaidBefore
 from assay.agents.steer import InForce
 from assay.models.judge import Verdicts
-from assay.schemas.decision import SCORE_DECIMALS, Action, Tier, encode_decision, encode_model
+from assay.schemas.decision import SCORE_DECIMALS, Action, Tier, decided_for, encode_decision, encode_model
 from assay.schemas.decode import Decoded, Request
 from assay.schemas.headers import decision_headers, reply_headers
 from assay.schemas.refusal import Refusal, dead_letter, error_reply
 from assay.schemas.source import OutRecord, Source
 from assay.streams.metrics import Metrics
-from assay.streams.publisher import MAX_PUBLISHED_BATCH_BYTES, Publisher
-from assay.streams.replies import Replies, Reply
+from assay.streams.publisher import MAX_PUBLISHED_BATCH_BYTES
+from assay.streams.read_back import Said
+from assay.streams.replies import Reply
 from assay.streams.settings import Settings
 
 log = logging.getLogger("assay.score")
@@ -91,35 +94,36 @@ class Answers:
         self,
         settings: Settings,
         in_force: InForce,
+        said: SaidBefore,
         recent: RecentDecisions,
-        publisher: Publisher,
-        replies: Replies,
+        publisher: Publishes,
+        replies: Sends,
         metrics: Metrics,
         *,
         decided_by: Callable[[], tuple[str, int]],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._decisions_topic, self._dead_letters_topic = settings.decisions, settings.dead_letters
-        self._in_force, self._recent, self._publisher, self._replies = in_force, recent, publisher, replies
+        self._in_force, self._said, self._recent = in_force, said, recent
+        self._publisher, self._replies = publisher, replies
         self._hash_key = settings.hash_key.get_secret_value().encode()
         self._metrics, self._decided_by, self._clock = metrics, decided_by, clock
 
     def prepare(self, decoded: Decoded, recalled: Recalled, verdicts: Verdicts) -> Prepared:
         """Records for every request and refusal of a micro-batch, in the order of their sources."""
         prepared = Prepared()
-        decisions = iter(self.encode(recalled.fresh_requests, verdicts))
-        for position, (request, fresh) in enumerate(zip(recalled.requests, recalled.fresh.tolist(), strict=True)):
-            if fresh:
-                value = next(decisions)
-                self.remember(request, value)
-                prepared.appended_ms.append(request.appended_ms)
-                self.answer(prepared, request, value)
+        decisions = iter(self.encode(recalled.judged_requests, verdicts))
+        for position, (request, judged) in enumerate(zip(recalled.requests, recalled.judged.tolist(), strict=True)):
+            if judged:
+                self._first(prepared, request, next(decisions))
+            elif (said := recalled.said.get(position)) is not None:
+                self._say_again(prepared, request, said)
             else:
                 self._repeat(prepared, request, recalled.earlier[position])
         for refusal in decoded.refusals:
             self._refuse(prepared, refusal)
         self._count(decoded, verdicts)
-        self._log(recalled.fresh_requests, verdicts)
+        self._log(recalled.judged_requests, verdicts)
         return prepared
 
     async def publish(self, prepared: Prepared) -> None:
@@ -182,6 +186,22 @@ class Answers:
             headers = reply_headers(request.address, request.source, request.trace, **again.marks)
             prepared.replies.append((request.address, (request.key or request.user, value, headers)))
 
+    def _first(self, prepared: Prepared, request: Request, value: bytes) -> None:
+        transaction = request.transaction
+        known = self._recent.get(request.source.partition, transaction.user_id, transaction.transaction_id)
+        self.remember(request, value)
+        prepared.appended_ms.append(request.appended_ms)
+        # Known in memory and no longer to the profile: judged anew, as by a worker that has just started.
+        self.answer(prepared, request, value, FIRST if known is None else Again(beyond_horizon=True))
+
+    def _say_again(self, prepared: Prepared, request: Request, said: Said) -> None:
+        """What a former owner published for this very record stands; only its reply may not have left."""
+        first = decided_for(said.value)
+        if first == request.source:
+            self.remember(request, said.value)
+        again = Again(first, published=True, conflict=said.conflict, beyond_horizon=said.beyond_horizon)
+        self.answer(prepared, request, said.value, again)
+
     def _repeat(self, prepared: Prepared, request: Request, earlier: Earlier) -> None:
         transaction = request.transaction
         known = self._recent.get(request.source.partition, transaction.user_id, transaction.transaction_id)
@@ -195,8 +215,11 @@ class Answers:
             self.answer(prepared, request, known.value, Again(known.source, request.source == known.source, conflict))
 
     def _refuse(self, prepared: Prepared, refusal: Refusal) -> None:
-        letter = dead_letter(refusal, MAX_PUBLISHED_BATCH_BYTES, self._hash_key)
-        prepared.dead_letters.setdefault(refusal.source.partition, []).append(letter)
+        if self._said.decision(refusal.source) is not None:
+            return  # by another version of us: what has a decision gets no dead letter (invariant I1)
+        if not self._said.refused(refusal.source):
+            letter = dead_letter(refusal, MAX_PUBLISHED_BATCH_BYTES, self._hash_key)
+            prepared.dead_letters.setdefault(refusal.source.partition, []).append(letter)
         if refusal.address is not None and (reply := error_reply(refusal)) is not None:
             prepared.replies.append((refusal.address, reply))
         self._metrics.dead_letters.labels(refusal.code).inc()

@@ -50,8 +50,9 @@ class Memory:
                 await asyncio.sleep(LINGER_S)
                 while not self._published.empty():
                     waiting.append(self._published.get_nowait())
+                reached = {p: part[-1].offset + 1 for batch, _ in waiting for p, part in batch.parts.items()}
                 with self._metrics.timed("remember"):
-                    await self._profiles.remember([folded for _, folded in waiting])
+                    await self._profiles.remember([folded for _, folded in waiting], reached)
                 for batch, _ in waiting:
                     self._acknowledge(batch)
                     self._published.task_done()

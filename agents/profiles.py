@@ -1,23 +1,26 @@
 """Steps 2, 4 and 7 for one micro-batch: recall what has a verdict, fold what has none, make the folded rows durable."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from assay.agents.ports import Publishes, Rows
+from assay.agents.said import SaidBefore
 from assay.schemas.decode import Request
 from assay.schemas.errors import PublishError
-from assay.schemas.source import SOURCE_HEADER, OutRecord, Source
-from assay.streams.publisher import UNKNOWN, Publisher
+from assay.schemas.source import SOURCE_HEADER, OutRecord, Source, SourceTopic
+from assay.streams.publisher import UNKNOWN
+from assay.streams.read_back import Said
 from assay.tables.encode import encode_events
 from assay.tables.events import Events
 from assay.tables.features import FEATURE_COUNT
 from assay.tables.fold import fold
+from assay.tables.partition_state import STATE_KEY, PartitionState
 from assay.tables.rates import Rates
 from assay.tables.recall import NEW, recall
-from assay.tables.store import RowStore
 from assay.tables.working_rows import Folded, FoldedRow, Gathered, UserKey, WorkingRows
 
 
@@ -35,9 +38,11 @@ class Recalled:
     Attributes:
         events: EVENT (n,), one for each request.
         repeats: int64 (n,), see `tables.recall`.
-        fresh: bool (n,): those to be folded and judged.
-        fresh_requests: the requests of those.
-        earlier: by position, for the others: the transaction that they repeat.
+        fresh: bool (n,): those to be folded.
+        said: by position: what a former owner published for this very record.
+        judged: bool (n,): those to be judged: fresh, and nothing was said.
+        judged_requests: the requests of those.
+        earlier: by position, for those not fresh: the transaction that they repeat.
         folded: the new rows, once `fold` has run.
     """
 
@@ -46,7 +51,9 @@ class Recalled:
     gathered: Gathered
     repeats: npt.NDArray[np.int64]
     fresh: npt.NDArray[np.bool_]
-    fresh_requests: Sequence[Request]
+    said: dict[int, Said]
+    judged: npt.NDArray[np.bool_]
+    judged_requests: Sequence[Request]
     earlier: dict[int, Earlier]
     folded: Folded = field(default_factory=dict)
 
@@ -56,13 +63,28 @@ class Profiles:
 
     Args:
         rates: for amounts in the base currency.
-        transactions, changelog: names of the topics that rows are folded from, and published to before they go to disk.
+        changelog: name of the topic that rows are published to before they go to disk.
+        committed: the source offset of a partition that the group has committed.
     """
 
-    def __init__(self, store: RowStore, publisher: Publisher, rates: Rates, transactions: str, changelog: str) -> None:
-        self._store, self._publisher, self._rates = store, publisher, rates
-        self._transactions, self._changelog = transactions, changelog
+    def __init__(
+        self,
+        store: Rows,
+        publisher: Publishes,
+        said: SaidBefore,
+        rates: Rates,
+        changelog: str,
+        committed: Callable[[int], int],
+    ) -> None:
+        self._store, self._publisher, self._said, self._rates = store, publisher, said, rates
+        self._changelog, self._committed = changelog, committed
         self._rows = WorkingRows(store)
+        self._topic = SourceTopic("", "", 0)
+
+    def begin(self, topic: SourceTopic) -> None:
+        """Partitions were taken over: only what is durable counts, and rows are folded from this topic from now on."""
+        self._rows.clear()
+        self._topic = topic
 
     def recall(self, requests: Sequence[Request]) -> Recalled:
         """Gather the users' newest rows, and tell transactions that are new from those that have a verdict."""
@@ -76,10 +98,14 @@ class Profiles:
         repeats = np.empty(len(requests), np.int64)
         recall(gathered.rows, gathered.slots, events, repeats)
         fresh = repeats == NEW
-        if fresh.all():
-            return Recalled(requests, events, gathered, repeats, fresh, requests, {})
-        fresh_requests = [requests[i] for i in np.flatnonzero(fresh).tolist()]
-        return Recalled(requests, events, gathered, repeats, fresh, fresh_requests, self._earlier(requests, gathered, repeats))
+        said = self._said_of(requests) if self._said else {}
+        if not said and fresh.all():
+            return Recalled(requests, events, gathered, repeats, fresh, {}, fresh, requests, {})
+        judged = fresh.copy()
+        judged[list(said)] = False
+        judged_requests = [requests[i] for i in np.flatnonzero(judged).tolist()]
+        earlier = self._earlier(requests, gathered, repeats)
+        return Recalled(requests, events, gathered, repeats, fresh, said, judged, judged_requests, earlier)
 
     def fold(self, recalled: Recalled) -> npt.NDArray[np.float32]:
         """Fold the new transactions into the rows. Returns their features, (number of them, FEATURE_COUNT) float32."""
@@ -95,35 +121,44 @@ class Profiles:
         fold(recalled.gathered.rows, recalled.gathered.slots, recalled.events, np.array([NEW]), features)
         return features
 
-    async def remember(self, micro_batches: Sequence[Folded]) -> None:
+    async def remember(self, micro_batches: Sequence[Folded], reached: Mapping[int, int]) -> None:
         """The newest rows of published micro-batches: to the changelog, acknowledged, and only then to disk (invariant I3).
+
+        Args:
+            reached: {source partition: offset before which everything has its verdict}, once this is remembered.
 
         Raises PublishError.
         """
-        newest: Folded = {}
+        newest: Folded = {partition: {} for partition in reached}
         for folded in micro_batches:
             for partition, rows in folded.items():
                 newest.setdefault(partition, {}).update(rows)
+        states = {partition: self._state(partition, reached[partition]) for partition in newest}
         appended = await self._publisher.publish(
-            {(self._changelog, partition): self._records(partition, rows) for partition, rows in newest.items()}
+            {(self._changelog, p): [*self._records(p, rows), (STATE_KEY, states[p], [])] for p, rows in newest.items()}
         )
         for partition, rows in newest.items():
             offset = appended[self._changelog, partition]
             if offset == UNKNOWN:
                 raise PublishError(f"{self._changelog}/{partition}: taken for a duplicate, so it can't be said where it lies")
-            self._store.write(partition, {user: folded.row for user, folded in rows.items()}, offset)
+            values = {user: folded.row for user, folded in rows.items()}
+            self._store.write(partition, values | {STATE_KEY: states[partition]}, offset)
         self._rows.durable(micro_batches)
 
+    def _state(self, partition: int, reached: int) -> bytes:
+        topic = self._topic
+        return PartitionState(topic.id, topic.partitions, self._committed(partition), reached).encode()
+
     def _records(self, partition: int, rows: dict[bytes, FoldedRow]) -> list[OutRecord]:
-        topic = self._transactions
+        topic = self._topic.name
         return [
             (user, folded.row, [(SOURCE_HEADER, Source(topic, partition, folded.last_offset).header())])
             for user, folded in rows.items()
         ]
 
-    def forget(self) -> None:
-        """Partitions changed hands: only what is durable counts."""
-        self._rows.clear()
+    def _said_of(self, requests: Sequence[Request]) -> dict[int, Said]:
+        found = ((i, self._said.decision(request.source)) for i, request in enumerate(requests))
+        return {i: said for i, said in found if said is not None}
 
     @staticmethod
     def _earlier(requests: Sequence[Request], gathered: Gathered, repeats: npt.NDArray[np.int64]) -> dict[int, Earlier]:

@@ -14,10 +14,10 @@ from aiokafka.structs import ConsumerRecord
 
 from assay.agents.answers import Again, Answers, Prepared, Repeat
 from assay.agents.flow import Acknowledgements
+from assay.agents.ports import FindsDecisions
 from assay.schemas import limits
 from assay.schemas.decode import Request
 from assay.schemas.errors import ServiceError
-from assay.streams.decision_reader import DecisionReader
 from assay.streams.ending import end_process
 
 RETRY_PAUSE_S = 1.0
@@ -35,7 +35,7 @@ class Repeats:
 
     def __init__(
         self,
-        reader: DecisionReader,
+        reader: FindsDecisions,
         answers: Answers,
         acknowledgements: Acknowledgements,
         commit: Callable[[int, int], None],

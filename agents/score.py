@@ -11,18 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.agents.answers import Answers
-from assay.agents.evidence import EvidenceLog
 from assay.agents.flow import Turns
 from assay.agents.memory import Memory
+from assay.agents.ports import Observes, Offers
 from assay.agents.profiles import Profiles, Recalled
 from assay.agents.repeats import Repeats
+from assay.agents.said import SaidBefore
 from assay.agents.steer import InForce
 from assay.models.judge import Verdicts
 from assay.schemas.decision import Tier
 from assay.schemas.decode import decode
 from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch
-from assay.tables.entities import Entities, EntityAnswer
+from assay.tables.entities import EntityAnswer
 from assay.tables.features import PROFILE_FEATURES
 
 
@@ -31,16 +32,17 @@ class Scorer:
 
     def __init__(
         self,
+        said: SaidBefore,
         profiles: Profiles,
-        entities: Entities,
+        entities: Observes,
         in_force: InForce,
         answers: Answers,
-        evidence: EvidenceLog,
+        evidence: Offers,
         memory: Memory,
         repeats: Repeats,
         metrics: Metrics,
     ) -> None:
-        self._profiles, self._entities, self._in_force = profiles, entities, in_force
+        self._said, self._profiles, self._entities, self._in_force = said, profiles, entities, in_force
         self._answers, self._evidence, self._memory, self._metrics = answers, evidence, memory, metrics
         self._repeats, self._publishing = repeats, Turns()
 
@@ -49,6 +51,8 @@ class Scorer:
         self._metrics.batch_size.observe(len(batch.records))
         with self._metrics.timed("decode"):
             decoded = decode(batch.records)  # 1
+            if self._said:
+                decoded = self._said.without_refused(decoded)
         with self._metrics.timed("recall"):
             recalled = self._profiles.recall(decoded.requests)  # 2
         entities = asyncio.ensure_future(self._ask_entities(recalled))  # 3
@@ -57,6 +61,9 @@ class Scorer:
         with self._metrics.timed("entities"):
             windows = await entities
             features[:, PROFILE_FEATURES:] = windows.values
+            if recalled.said:  # folded and observed with the others, but judged long ago
+                judged = recalled.judged[recalled.fresh]
+                features, windows = features[judged], windows.of(judged)
         with self._metrics.timed("models"):
             verdicts = self._judge(recalled, features, windows)  # 5
         async with self._publishing.turn(batch.number):
@@ -66,14 +73,14 @@ class Scorer:
                 await self._answers.publish(answers)  # 6
             await self._repeats.look_up(answers.unknown)
             await self._memory.put(batch, recalled.folded)  # 7, 8
-        self._evidence.offer(recalled.fresh_requests, features, windows, verdicts.tier)
+        self._evidence.offer(recalled.judged_requests, features, windows, verdicts.tier)
 
     async def _ask_entities(self, recalled: Recalled) -> EntityAnswer:
-        partitions = np.array([request.source.partition for request in recalled.fresh_requests], np.int64)
-        return await self._entities.observe(recalled.events[recalled.fresh], partitions)
+        partitions = np.array([request.source.partition for request in recalled.requests], np.int64)
+        return await self._entities.observe(recalled.events[recalled.fresh], partitions[recalled.fresh])
 
     def _judge(self, recalled: Recalled, features: npt.NDArray[np.float32], windows: EntityAnswer) -> Verdicts:
         tier = Tier.FULL if windows.available else Tier.NO_ENTITIES
         if not windows.available:
             self._metrics.entities_unavailable.labels(windows.reason).inc()
-        return self._in_force.judge.judge([request.transaction for request in recalled.fresh_requests], features, tier)
+        return self._in_force.judge.judge([request.transaction for request in recalled.judged_requests], features, tier)

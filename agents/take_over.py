@@ -1,69 +1,133 @@
-"""Taking partitions over, and giving them up: what happens between Faust's recovery and the first record.
+"""Taking partitions over: what happens between Faust's recovery and the first record.
 
-The fence and the read-back of what was published after the commit belong into `take_over`, before the starts are read.
+In this order (invariant I3): claim and fence, so that former owners can say nothing more; commit what is committed, which only
+a member of this generation can; then read back what was said for records that are not committed. Only then is anything judged.
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
 
-from faust.types import TP
-
-from assay.schemas.errors import TopologyError
+from assay.agents.ports import Ports
+from assay.schemas.errors import ChangelogError, TopologyError
+from assay.schemas.source import SourceTopic
+from assay.streams.publisher import Placed
+from assay.streams.read_back import ReadBack, Uncommitted
+from assay.streams.settings import Settings
+from assay.tables.partition_state import PartitionState
 
 log = logging.getLogger("assay.worker")
 
-
-class Log(Protocol):
-    """What is asked of the consumer about source partitions: {partition: offset}."""
-
-    async def committed(self, partitions: set[int]) -> Mapping[int, int | None]: ...
-    async def earliest(self, partitions: set[int]) -> Mapping[int, int]: ...
-    async def ends(self, partitions: set[int]) -> Mapping[int, int]: ...
+Begin = Callable[[SourceTopic, Mapping[int, int], Mapping[int, ReadBack]], Awaitable[None]]
+REBUILD = "stop the workers and run `assay rebuild`, which makes the profiles anew from the transactions topic"
 
 
 class TakeOver:
-    """Makes sure where each partition goes on, and hands that to whoever keeps state by partition.
+    """Makes sure where each partition goes on, and what was said already.
 
     Args:
-        assigned: the source partitions that the group has given this worker.
-        begin: called with {partition: next source offset} once scoring may begin.
+        partitions: of the transactions topic.
+        begin: called with the topic, {partition: next source offset} and {partition: what was read back}; scoring may begin.
     """
 
-    def __init__(
-        self, log_: Log, assigned: Callable[[], set[int]], begin: Callable[[Mapping[int, int]], Awaitable[None]]
-    ) -> None:
-        self._log, self._assigned, self._begin = log_, assigned, begin
+    def __init__(self, ports: Ports, settings: Settings, partitions: int, begin: Begin) -> None:
+        self._ports, self._settings, self._partitions, self._begin = ports, settings, partitions, begin
 
-    async def __call__(self, generation: int, active: set[TP], standby: set[TP]) -> bool:
-        """Faust's recovery of the changelog partitions `active` is complete. Raises TopologyError."""
-        changelogs, sources = {tp.partition for tp in active}, self._assigned()
-        if changelogs != sources:
+    async def __call__(self, generation: int, changelogs: set[int]) -> bool:
+        """Recovery of these changelog partitions is complete. Returns False where the group has gone on without us.
+
+        Raises TopologyError or ChangelogError where going on would judge anew or skip, PublishError where Kafka fails.
+        """
+        began, ours = time.monotonic(), self._ports.membership.assigned()
+        if changelogs != ours:
             raise TopologyError(
                 "transactions and profile changelog are not assigned together",
-                expected=f"changelog partitions {sorted(sources)}",
+                expected=f"changelog partitions {sorted(ours)}",
                 got=f"{sorted(changelogs)}",
                 mend="give both topics the same number of partitions, or start anew under another ASSAY_TOPIC_PREFIX",
             )
-        starts = await self._starts(sources)
-        log.info("taken over in generation %d: %s", generation, starts)
-        await self._begin(starts)
+        source, transactions = self._ports.source, self._settings.transactions
+        fences = await self._ports.ownership.take(sorted(ours))
+        topic = SourceTopic(transactions, await self._ports.ownership.topic_id(transactions), self._partitions)
+        committed = await source.committed(ours)
+        earliest, ends = await source.earliest(ours), await source.readable(ours)
+        starts = {p: self._start(topic, p, committed[p], earliest[p], ends[p]) for p in sorted(ours)}
+        if not await source.confirm(starts):
+            log.info("generation %d is over: waiting for the next one", generation)
+            return False
+        found = await self._read_back(starts, ends, fences)
+        said = sum(len(each.decisions) + len(each.dead_letters) for each in found.values())
+        await self._begin(topic, starts, found)
+        took = time.monotonic() - began
+        log.info("taken over in generation %d in %.3f s, %d verdicts read back: %s", generation, took, said, starts)
         return True
 
-    async def _starts(self, partitions: set[int]) -> dict[int, int]:
-        committed, earliest, ends = (
-            await self._log.committed(partitions), await self._log.earliest(partitions), await self._log.ends(partitions),
-        )  # fmt: skip
-        starts = {}
-        for partition in partitions:
-            offset = committed[partition]
-            if offset is not None and not earliest[partition] <= offset <= ends[partition]:
-                raise TopologyError(
-                    f"partition {partition}: the committed offset is outside of the transactions topic, "
-                    "which was recreated, or whose records expired before they were scored",
-                    expected=f"{earliest[partition]} to {ends[partition]}",
-                    got=str(offset),
-                    mend="start anew under another ASSAY_TOPIC_PREFIX, or set the group's offset by hand and take the loss",
+    def _start(self, topic: SourceTopic, partition: int, committed: int | None, earliest: int, end: int) -> int:
+        """Where a partition goes on. Raises TopologyError or ChangelogError."""
+        state = self._ports.rows.state(partition)
+        if state is None:
+            if committed is not None and committed > earliest:
+                raise ChangelogError(
+                    f"partition {partition}: the profiles are gone: their changelog was deleted or cut off",
+                    expected=f"a state of the profiles at the committed offset {committed}",
+                    got="none",
+                    mend=REBUILD,
                 )
-            starts[partition] = earliest[partition] if offset is None else offset
-        return starts
+            committed = earliest if committed is None else committed
+        else:
+            check_topic(state, topic, partition)
+            if committed is None:
+                log.warning("partition %d: the committed offset has expired: going on at %d", partition, state.committed)
+                committed = state.committed
+            check_offset(state, partition, committed)
+        if not earliest <= committed <= end:
+            raise TopologyError(
+                f"partition {partition}: the committed offset is outside of the transactions topic, "
+                "whose records expired before they were scored, or were deleted",
+                expected=f"{earliest} to {end}",
+                got=str(committed),
+                mend=f"to take the loss, set the group's offset to {earliest}; then {REBUILD}",
+            )
+        return committed
+
+    async def _read_back(self, starts: Mapping[int, int], ends: Mapping[int, int], fences: Placed) -> dict[int, ReadBack]:
+        """What was said for records that are not committed. Asked by time, so only where there is such a record."""
+        wanted = {}
+        for partition, start in starts.items():
+            since_ms = await self._ports.source.first_append(partition, start, ends[partition])
+            if since_ms is not None:
+                decisions, dead_letters = (
+                    fences[topic, partition] for topic in (self._settings.decisions, self._settings.dead_letters)
+                )
+                wanted[partition] = Uncommitted(start, since_ms, decisions, dead_letters)
+        return await self._ports.reader.read_back(wanted)
+
+
+def check_topic(state: PartitionState, topic: SourceTopic, partition: int) -> None:
+    """Raises TopologyError where the profiles were built from another topic, or from one with other partitions."""
+    if state.topic_id != topic.id:
+        raise TopologyError(
+            f"partition {partition}: the topic {topic.name} was deleted and made anew",
+            expected=f"topic id {state.topic_id}, which the profiles were built from",
+            got=topic.id,
+            mend=f"start anew under another ASSAY_TOPIC_PREFIX; or {REBUILD}",
+        )
+    if state.partitions != topic.partitions:
+        raise TopologyError(
+            f"partition {partition}: the number of partitions of {topic.name} has changed, so that users lie elsewhere now",
+            expected=f"{state.partitions}",
+            got=f"{topic.partitions}",
+            mend=REBUILD,
+        )
+
+
+def check_offset(state: PartitionState, partition: int, committed: int) -> None:
+    """Raises TopologyError where the group's offset was set: what was judged would be judged anew, or some be skipped."""
+    if not state.committed <= committed <= state.reached:
+        raise TopologyError(
+            f"partition {partition}: the group's offset was set by hand"
+            + (", back to what has its verdicts" if committed < state.committed else ", past what has none"),
+            expected=f"{state.committed} to {state.reached}",
+            got=str(committed),
+            mend=f"set the group's offset to {state.reached}, or keep it and {REBUILD}",
+        )

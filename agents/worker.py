@@ -1,4 +1,4 @@
-"""The worker: makes the parts, wires them, and starts Faust around them."""
+"""The worker: makes what the core does I/O through, and starts Faust around it."""
 
 import asyncio
 import gc
@@ -15,20 +15,12 @@ from typing import Any
 import faust
 from faust.types import TP
 
-from assay.agents.answers import Answers
+from assay.agents.core import Core
 from assay.agents.evidence import EvidenceLog
-from assay.agents.flow import Acknowledgements, Continuity, Flow
 from assay.agents.learn import Learner
-from assay.agents.memory import Memory
-from assay.agents.profiles import Profiles
+from assay.agents.ports import Ports
 from assay.agents.progress import Progress
-from assay.agents.recent import RecentDecisions
-from assay.agents.repeats import Repeats
-from assay.agents.score import Scorer
 from assay.agents.steer import InForce
-from assay.agents.take_over import TakeOver
-from assay.schemas.decision import Tier
-from assay.schemas.decode import Request
 from assay.schemas.errors import AssayError, ServiceError
 from assay.schemas.reply_topics import ReplyTopics
 from assay.streams.app import build_app, partitioned_table, raw_topic
@@ -37,8 +29,9 @@ from assay.streams.ending import end_process, refuse_to_start
 from assay.streams.http import HttpPort
 from assay.streams.kafka import client_options
 from assay.streams.metrics import Metrics
-from assay.streams.micro_batches import MicroBatch
+from assay.streams.ownership import Ownership
 from assay.streams.publisher import Publisher
+from assay.streams.read_back import LogReader
 from assay.streams.replies import Replies
 from assay.streams.settings import Settings
 from assay.streams.source_log import SourceLog
@@ -52,6 +45,7 @@ LOOKUP_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
 STOP_GRACE_S = 8.0  # beside the drain: for leaving the group and closing what is open
 WATCH_INTERVAL_S = 1.0
+RENEW_CLAIMS_S = 6 * 3600.0  # brokers forget a quiet producer after a day, and a claim after seven
 
 log = logging.getLogger("assay.worker")
 
@@ -65,11 +59,17 @@ class Worker:
         self.metrics = metrics = Metrics()
         metrics.build.labels(version("assay"), in_force.version, in_force.rules_digest).set(1)
         self.progress = Progress(time.monotonic)
-        self.acknowledgements = Acknowledgements()
-        self.recent = RecentDecisions()
         options = client_options(settings)
+        self.app = build_app(settings, ProfileTable)
+        self.table: ProfileTable = partitioned_table(self.app, "profiles", partitions)
+        changelog = self.table.changelog_topic_name
         publisher = partial(Publisher, options, deadline=settings.publish_timeout_s)
-        self.log_publisher, self.changelog_publisher = publisher(), publisher()  # a changelog batch must not delay decisions
+        # Two connections: a changelog batch must not delay decisions.
+        self.log_publisher = publisher(owned=(settings.decisions, settings.dead_letters))
+        self.changelog_publisher = publisher(owned=(changelog,))
+        self.ownership = Ownership(
+            options, settings.group_id, (self.log_publisher, self.changelog_publisher), settings.publish_timeout_s
+        )
         self.replies = Replies(options, ReplyTopics(settings.reply_topics), metrics)
         self.evidence = EvidenceLog(settings.evidence, publisher, in_force, metrics)
         self.reader = DecisionReader(options, settings.decisions, LOOKUP_TIMEOUT_S)
@@ -79,31 +79,52 @@ class Worker:
             shards=settings.redis_shards,
             deadline=settings.redis_timeout_s,
         )
-        self.app = build_app(settings, ProfileTable)
-        self.table: ProfileTable = partitioned_table(self.app, "profiles", partitions)
-        self.profiles = Profiles(
-            self.table.rows, self.changelog_publisher, in_force.rates, settings.transactions, self.table.changelog_topic_name
-        )
-        self.answers = Answers(
-            settings, in_force, self.recent, self.log_publisher, self.replies, metrics,
-            decided_by=lambda: (self.name, self.generation),
-        )  # fmt: skip
-        self.repeats = Repeats(self.reader, self.answers, self.acknowledgements, self._commit, self._judge_anew)
-        self.memory = Memory(self.profiles, self.acknowledge, metrics)
-        scorer = Scorer(self.profiles, self.entities, in_force, self.answers, self.evidence, self.memory, self.repeats, metrics)
         self.source = SourceLog(self.app, options, settings.transactions)
-        self.continuity = Continuity(self.source.holds_records)
-        self.flow = Flow(scorer.score, self.app.waiting, self.continuity, settings, metrics)
+        self.core = Core(
+            settings, in_force, self._ports(options), metrics,
+            name=self.name, changelog=changelog, partitions=partitions, waiting=self.app.waiting,
+        )  # fmt: skip
         self.http = HttpPort(
             settings.http_host, settings.http_port, metrics.registry,
             live=self.progress.live, ready=self.progress.ready, refresh=self.refresh,
         )  # fmt: skip
         self._wire()
 
+    def _ports(self, options: dict[str, Any]) -> Ports:
+        settings = self.settings
+        return Ports(
+            membership=self,
+            ownership=self.ownership,
+            log=self.log_publisher,
+            changelog=self.changelog_publisher,
+            source=self.source,
+            decisions=self.reader,
+            reader=LogReader(
+                options, settings.transactions, settings.decisions, settings.dead_letters, settings.publish_timeout_s
+            ),
+            rows=self.table.rows,
+            entities=self.entities,
+            replies=self.replies,
+            evidence=self.evidence,
+        )
+
     @property
     def generation(self) -> int:
         """The consumer group's generation that this worker belongs to."""
         return int(self.app.consumer_generation_id)
+
+    def assigned(self) -> set[int]:
+        """The source partitions that the group has given us."""
+        return {tp.partition for tp in self.app.assignor.assigned_actives() if tp.topic == self.settings.transactions}
+
+    def committed(self, partition: int) -> int:
+        """The source offset that the group has committed for a partition of ours."""
+        return int(self.app.consumer.acknowledged[TP(self.settings.transactions, partition)])
+
+    def commit(self, partition: int, next_offset: int) -> None:
+        """Everything before it has its verdict: commit it, some time soon."""
+        self.app.consumer.finished[TP(self.settings.transactions, partition)] = next_offset
+        self.progress.advanced(partition, next_offset)
 
     def run(self) -> None:
         """Until SIGTERM or Ctrl-C, then drain and commit. Does not return."""
@@ -116,11 +137,12 @@ class Worker:
         self.in_force.warm()
         port = await self.http.start()
         await asyncio.gather(
-            self.log_publisher.start(), self.changelog_publisher.start(), self.replies.start(), self._start_entities()
-        )
+            self.log_publisher.start(), self.changelog_publisher.start(), self.ownership.start(),
+            self.replies.start(), self._start_entities(),
+        )  # fmt: skip
         self.evidence.start()
-        self.memory.start()
-        self._watching = asyncio.ensure_future(self._watch())
+        self.core.start()
+        self._watching = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self._renew_claims())]
         log.info("worker %s: metrics and health on port %d", self.name, port)
 
     async def _start_entities(self) -> None:
@@ -131,61 +153,54 @@ class Worker:
 
     async def close(self) -> None:
         """After the last commit."""
-        self._watching.cancel()
-        self.memory.close()
+        for task in self._watching:
+            task.cancel()
+        self.core.close()
         await asyncio.gather(self.replies.close(CLOSE_TIMEOUT_S), self.evidence.close(CLOSE_TIMEOUT_S))
-        parts = (self.log_publisher, self.changelog_publisher, self.entities, self.reader, self.source, self.http)
+        parts = (
+            self.log_publisher, self.changelog_publisher, self.ownership, self.entities, self.reader, self.source, self.http
+        )  # fmt: skip
         await asyncio.gather(*(part.close() for part in parts))
-
-    def acknowledge(self, batch: MicroBatch) -> None:
-        """Step 8: every record of the micro-batch has its verdict."""
-        for partition, records in batch.parts.items():
-            self._commit(partition, self.acknowledgements.reached(partition, records[-1].offset + 1))
 
     def refresh(self) -> None:
         """Bring the gauges up to date."""
         self.metrics.waiting.set(self.app.waiting.count)
         self.metrics.entity_observations_dropped.set(self.entities.dropped)
-        self.metrics.assigned.set(len(self._assigned()))
-
-    def _judge_anew(self, request: Request) -> bytes:
-        features = self.profiles.peek(request)
-        verdicts = self.in_force.judge.judge([request.transaction], features, Tier.NO_ENTITIES)
-        [value] = self.answers.encode([request], verdicts)
-        return value
-
-    def _commit(self, partition: int, next_offset: int) -> None:
-        self.app.consumer.finished[TP(self.settings.transactions, partition)] = next_offset
-        self.progress.advanced(partition, next_offset)
+        self.metrics.assigned.set(len(self.assigned()))
 
     def _wire(self) -> None:
         """Hang the parts into Faust: two agents, the take-over, the drain, the watch over progress, the end."""
         self.table.on_failure = end_process
-        self.table.take_over = TakeOver(self.source, self._assigned, self._begin)
-        self.app.agent(raw_topic(self.app, self.settings.transactions), name="score")(self._score)
+        self.table.take_over = self._take_over
+        self.app.agent(raw_topic(self.app, self.settings.transactions), name="score")(self.core.run)
         self.app.agent(raw_topic(self.app, self.settings.outcomes), name="learn")(self._learn)
         self.app.on_before_shutdown.connect(self._closing)
-
-    async def _score(self, stream: Any) -> None:
-        await self.flow.run(stream, lambda: self.generation)
 
     async def _learn(self, stream: Any) -> None:
         await Learner(self.metrics).run(stream, self.app.consumer)
 
-    async def _begin(self, starts: Mapping[int, int]) -> None:
-        self.profiles.forget()
-        self.recent.clear()
-        self.acknowledgements.begin(starts)
-        self.repeats.begin()
-        self.continuity.begin(starts)
+    async def _take_over(self, generation: int, active: set[TP], standby: set[TP]) -> bool:
+        return await self.core.take_over(generation, {tp.partition for tp in active})
+
+    def begun(self, starts: Mapping[int, int]) -> None:
+        """Partitions are ours, and go on at these source offsets, which are committed."""
+        for partition, start in starts.items():
+            self.app.consumer.acknowledged[TP(self.settings.transactions, partition)] = start
         self.progress.taken_over(starts)
-        self.app.waiting.open()
 
     async def drain(self) -> None:
-        """Return once everything that began has its verdict and its rows are durable; look-ups are left to the next owner."""
+        """Before partitions are given up."""
         self.progress.given_up("partitions were given up")
-        await asyncio.gather(self.repeats.abandon(), self.flow.drain())
-        await self.memory.join()
+        await self.core.drain()
+
+    async def _renew_claims(self) -> None:
+        """Long before brokers forget claims and fences."""
+        while True:
+            await asyncio.sleep(RENEW_CLAIMS_S)
+            try:
+                await self.ownership.renew()
+            except Exception as error:
+                end_process("claims could not be renewed", error)
 
     async def _watch(self) -> None:
         """Keep lag and progress known, every second. It must not end: liveness is judged by what it notes."""
@@ -208,9 +223,9 @@ class Worker:
 
     async def _watch_partitions(self) -> None:
         self.metrics.recovery_remaining.set(0)
-        for partition, end in (await self.source.ends_seen_elsewhere(self._assigned())).items():
+        for partition, end in (await self.source.readable(self.assigned())).items():
             lag = max(0, end - self.progress.next_offset(partition))
-            if lag and self.flow.idle and await self.source.position(partition) >= end:
+            if lag and self.core.flow.idle and await self.source.position(partition) >= end:
                 lag = 0  # what is left are the ends of upstream transactions, which are no records
             self.metrics.lag.labels(partition).set(lag)
             if not lag:
@@ -218,9 +233,6 @@ class Worker:
 
     async def _closing(self, app: Any, **_: Any) -> None:
         await self.close()
-
-    def _assigned(self) -> set[int]:
-        return {tp.partition for tp in self.app.assignor.assigned_actives() if tp.topic == self.settings.transactions}
 
 
 class FaustWorker(faust.Worker):

@@ -225,6 +225,12 @@ def encode_decision(
     )
 
 
+def decided_for(decision: bytes) -> Source:
+    """The transaction that a decision was made for; what repeats it was made from another record."""
+    source = orjson.loads(decision)["source"]
+    return Source(source["topic"], source["partition"], source["offset"])
+
+
 @lru_cache(maxsize=1024)
 def _moment(ms: int) -> str:
     return str(Instant(ms, 0))

@@ -36,6 +36,14 @@ class SourceRecord(Protocol):
     def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
 
 
+class SourceTopic(NamedTuple):
+    """The topic that records come from: a topic of that name which is made anew has another id."""
+
+    name: str
+    id: str
+    partitions: int
+
+
 class Source(NamedTuple):
     """Topic, partition and offset that a record came from.
 

@@ -3,6 +3,8 @@
 import logging
 import os
 import sys
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import NoReturn
 
 from assay.schemas.errors import AssayError
@@ -13,8 +15,14 @@ EXIT_UNCOMMITTED = 70  # EX_SOFTWARE: a supervisor restarts the worker, and the 
 log = logging.getLogger("assay.worker")
 
 
+instead: ContextVar[Callable[[str, BaseException | None], NoReturn]] = ContextVar("instead")
+"""What ends a worker that is not a process of its own: set in the context that its tasks begin in. Must not return."""
+
+
 def end_process(reason: str, error: BaseException | None = None) -> NoReturn:
     """End at once, uncommitted, saying why. No clean-up: whatever is still buffered must not leave the process."""
+    if (end := instead.get(None)) is not None:
+        end(reason, error)
     log.critical("ending: %s", reason, exc_info=error)
     _exit(f"assay: worker ends, uncommitted: {reason}: {error}", EXIT_UNCOMMITTED)
 

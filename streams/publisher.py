@@ -1,7 +1,9 @@
 """Publishing: prepared batches per partition, through an idempotent producer, acknowledged by all replicas.
 
-A record in a prepared batch costs 2-3 us, one sent alone 41. Our own deadline stands over every call, since aiokafka retries an
-idempotent batch for ever. After the first failure nothing more leaves: whoever publishes must end the process, uncommitted.
+Batches of the topics that are partitioned like their source bear the identity of their source partition (`streams.claims`),
+so that the broker refuses a worker that has lost the partition without knowing. A record in a prepared batch costs 2-3 us, one
+sent alone 41. Our own deadline stands over every call, since aiokafka retries an idempotent batch for ever. After the first
+failure nothing more leaves: whoever publishes must end the process, uncommitted.
 """
 
 import asyncio
@@ -20,7 +22,8 @@ from aiokafka.errors import (
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from assay.schemas.errors import DeadlinePassed, Fenced, OutOfOrder, PublishError, TooLarge
-from assay.schemas.source import OutRecord
+from assay.schemas.source import FENCE_HEADER, FENCE_KEY, OutRecord
+from assay.streams.claims import Claim, Identity, OwnedBatch
 
 Placed = dict[tuple[str, int], int]  # {(topic, partition): offset of the last record}
 Batches = Mapping[tuple[str, int], Sequence[OutRecord]]  # {(topic, partition): records}
@@ -35,6 +38,7 @@ TYPED: dict[type[BaseException], type[PublishError]] = {
 }
 UNKNOWN = -1  # where the broker took a batch for one that it had already
 MAX_PUBLISHED_BATCH_BYTES = 900_000  # below the broker's default message.max.bytes
+FENCE: OutRecord = (FENCE_KEY, None, [(FENCE_HEADER, b"1")])
 
 
 class Publisher:
@@ -42,12 +46,21 @@ class Publisher:
 
     Args:
         options: aiokafka's client options (`streams.kafka.client_options`).
+        owned: topics that only the owner of a source partition may publish to: `fence` it first. Others are anybody's.
         deadline: seconds that bound every call.
         max_batch_bytes: of one prepared batch; records beyond it go into the next one.
     """
 
-    def __init__(self, options: dict[str, Any], *, deadline: float, max_batch_bytes: int = MAX_PUBLISHED_BATCH_BYTES) -> None:
-        self._options, self._deadline, self._max_batch_bytes = options, deadline, max_batch_bytes
+    def __init__(
+        self,
+        options: dict[str, Any],
+        *,
+        owned: Sequence[str] = (),
+        deadline: float,
+        max_batch_bytes: int = MAX_PUBLISHED_BATCH_BYTES,
+    ) -> None:
+        self._options, self.owned, self._deadline, self._max_batch_bytes = options, tuple(owned), deadline, max_batch_bytes
+        self._identities: dict[int, Identity] = {}
         self._producer: AIOKafkaProducer | None = None
         self._turn = asyncio.Lock()
         self.failure: PublishError | None = None
@@ -80,11 +93,34 @@ class Publisher:
         A PublishError is the end. Calls take turns, in the order in which they were made, so nothing overtakes what has
         failed. One call for several partitions costs one round trip and one deadline.
         """
-        placed: Placed = {}
         async with self._bounded("publish"), self._turn:
-            lanes = {where: self._prepare(*where, records) for where, records in batches.items() if records}
-            while lanes:
-                await self._round(lanes, placed)
+            return await self._append(batches, self._identities)
+
+    async def fence(self, claims: Mapping[int, Claim]) -> Placed:
+        """Publish under these claims from now on, {source partition: claim}, beginning with a fence record in each owned topic.
+
+        Where those lie is where former owners end. Raises PublishError.
+        """
+        async with self._bounded("fence"), self._turn:
+            for partition, claim in claims.items():
+                held = self._identities.get(partition)
+                if held is None or held.claim != claim:
+                    self._identities[partition] = Identity(claim)
+            return await self._append(self._fences(claims), self._identities)
+
+    async def shut_out(self, partition: int, outranking: Claim) -> None:
+        """Write one fence record under another's producer id, in an epoch above all of its own. Raises PublishError."""
+        async with self._bounded("shutting out"), self._turn:
+            await self._append(self._fences([partition]), {partition: Identity(outranking)})
+
+    def _fences(self, partitions: Iterable[int]) -> Batches:
+        return {(topic, partition): [FENCE] for topic in self.owned for partition in partitions}
+
+    async def _append(self, batches: Batches, identities: Mapping[int, Identity]) -> Placed:
+        placed: Placed = {}
+        lanes = {where: self._prepare(*where, records, identities) for where, records in batches.items() if records}
+        while lanes:
+            await self._round(lanes, placed)
         return placed
 
     async def _round(self, lanes: dict[tuple[str, int], Iterator[BatchBuilder]], placed: Placed) -> None:
@@ -109,18 +145,24 @@ class Publisher:
             raise PublishError("the publisher is not started")
         return self._producer
 
-    def _new_batch(self, topic: str, partition: int) -> BatchBuilder:
-        """The seam of the fence: a partition's own producer identity is to be stamped on the batches made here."""
-        return self._running.create_batch()
+    def _new_batch(self, topic: str, partition: int, identities: Mapping[int, Identity]) -> BatchBuilder:
+        if topic not in self.owned:
+            return self._running.create_batch()
+        if (identity := identities.get(partition)) is None:
+            raise PublishError(f"{topic}/{partition}: the partition was not claimed")
+        accumulator = self._running._message_accumulator
+        return OwnedBatch(identity, topic, accumulator._batch_size, accumulator._compression_type)
 
-    def _prepare(self, topic: str, partition: int, records: Iterable[OutRecord]) -> Iterator[BatchBuilder]:
+    def _prepare(
+        self, topic: str, partition: int, records: Iterable[OutRecord], identities: Mapping[int, Identity]
+    ) -> Iterator[BatchBuilder]:
         batch: BatchBuilder | None = None
         for key, value, headers in records:
             if batch is None or batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
                 if batch is not None:
                     batch.close()
                     yield batch
-                batch = self._new_batch(topic, partition)
+                batch = self._new_batch(topic, partition, identities)
                 batch.append(timestamp=None, key=key, value=value, headers=headers)  # a first record always fits
         if batch is not None:
             batch.close()

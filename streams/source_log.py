@@ -1,11 +1,12 @@
 """What is known of the source partitions besides their records: committed, earliest and end offsets, and holes."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import IllegalStateError, OffsetOutOfRangeError
+from aiokafka.errors import CommitFailedError, IllegalStateError, OffsetOutOfRangeError
 from faust.types import TP
 
 from assay.streams.reading import reader
@@ -15,6 +16,8 @@ POLL_MS = 100
 ASK_TIMEOUT_S = 2.0
 FETCH_MAX_WAIT_MS = 10
 FETCH_BYTES = 16 * 1024  # one record tells
+
+log = logging.getLogger("assay.worker")
 
 
 class SourceLog:
@@ -39,21 +42,28 @@ class SourceLog:
 
     async def holds_records(self, partition: int, first: int, end: int) -> bool:
         """Whether the log has, or had, any record at an offset in [first, end). Raises TimeoutError or KafkaError."""
+        try:
+            return await self.first_append(partition, first, end) is not None
+        except OffsetOutOfRangeError:  # expired before they were scored
+            return True
+
+    async def first_append(self, partition: int, first: int, end: int) -> int | None:
+        """When the first record at an offset in [first, end) was appended (epoch, ms); None where there is none.
+
+        Raises OffsetOutOfRangeError where it has expired, TimeoutError or another KafkaError.
+        """
         where = TopicPartition(self._topic, partition)
         async with asyncio.timeout(HOLE_TIMEOUT_S), self._turn:
             own = await self._own()
             own.assign([where])
             own.seek(where, first)
-            try:
-                while await own.position(where) < end:
-                    for record in (await own.getmany(where, timeout_ms=POLL_MS)).get(where, ()):
-                        return bool(record.offset < end)
-            except OffsetOutOfRangeError:  # expired before they were scored
-                return True
-        return False
+            while await own.position(where) < end:
+                for record in (await own.getmany(where, timeout_ms=POLL_MS)).get(where, ()):
+                    return int(record.timestamp) if record.offset < end else None
+        return None
 
-    async def ends_seen_elsewhere(self, partitions: set[int]) -> Mapping[int, int]:
-        """The ends of the partitions, asked by a client of its own: the worker's consumer may have stopped without a word.
+    async def readable(self, partitions: set[int]) -> Mapping[int, int]:
+        """The ends of what can be read, asked by a client of its own: the worker's consumer may have stopped without a word.
 
         Raises TimeoutError or KafkaError.
         """
@@ -83,12 +93,21 @@ class SourceLog:
         consumer = thread._ensure_consumer()
         return {p: await thread.call_thread(consumer.committed, TP(self._topic, p)) for p in partitions}
 
+    async def confirm(self, offsets: Mapping[int, int]) -> bool:
+        """Commit these with the generation of our membership: False where the group has gone on without us.
+
+        Only this tells a sleeper that has woken up that it is one. Raises KafkaError.
+        """
+        thread = self._app.consumer._thread
+        consumer = thread._ensure_consumer()
+        try:
+            await thread.call_thread(consumer.commit, {TopicPartition(self._topic, p): at for p, at in offsets.items()})
+        except (CommitFailedError, IllegalStateError) as error:
+            log.info("the group has gone on: %r", error)
+            return False
+        return True
+
     async def earliest(self, partitions: set[int]) -> Mapping[int, int]:
         """The offsets of the first records that are still there."""
         found = await self._app.consumer.earliest_offsets(*(TP(self._topic, p) for p in partitions))
-        return {tp.partition: offset for tp, offset in found.items()}
-
-    async def ends(self, partitions: set[int]) -> Mapping[int, int]:
-        """The offsets after the last records."""
-        found = await self._app.consumer.highwaters(*(TP(self._topic, p) for p in partitions))
         return {tp.partition: offset for tp, offset in found.items()}

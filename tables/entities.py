@@ -46,6 +46,10 @@ class EntityAnswer:
     available: bool
     reason: str = ""
 
+    def of(self, rows: npt.NDArray[np.bool_]) -> "EntityAnswer":
+        """The same for some of the transactions: bool (n,)."""
+        return EntityAnswer(self.values[rows], self.sequences[rows], self.available, self.reason)
+
 
 class Entities:
     """What instruments, merchants, devices and addresses have seen.

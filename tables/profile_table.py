@@ -87,7 +87,7 @@ class ProfileTable(faust.Table):
 
     take_over: TakeOver | None = None
     on_failure: Callable[[str, BaseException], None]
-    _taking_over: asyncio.Task[None] | None = None
+    _taking_over: asyncio.Future[bool] | None = None
 
     @property
     def rows(self) -> RowStore:

@@ -7,14 +7,19 @@ never carries folds of a later one into the log. Rows used lately are kept too: 
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from assay.schemas import limits
 from assay.tables.profile import ROW_BYTES, Rows, gather
-from assay.tables.store import RowStore
+
+
+class StoredRows(Protocol):
+    """What is durable of one worker; `tables.store.RowStore` is it."""
+
+    def get(self, partition: int, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
 
 class FoldedRow(NamedTuple):
@@ -58,7 +63,7 @@ class _Held:
 class WorkingRows:
     """The newest row of each user of this worker: what is in flight, what was used lately, else what is on disk."""
 
-    def __init__(self, store: RowStore, max_rows: int = limits.RECENT_ROWS) -> None:
+    def __init__(self, store: StoredRows, max_rows: int = limits.RECENT_ROWS) -> None:
         self._store, self._max_rows = store, max_rows
         self._held: OrderedDict[UserKey, _Held] = OrderedDict()
 

@@ -39,6 +39,10 @@ def source_of(record: ConsumerRecord) -> Source:
     return Source.parse(dict(record.headers)[SOURCE_HEADER])
 
 
+def _bookkeeping(record: ConsumerRecord) -> bool:
+    return record.key is not None and record.key.startswith(b"\0")
+
+
 def _source(placed: Any) -> Source:
     return Source(placed.topic, placed.partition, placed.offset)
 
@@ -47,7 +51,8 @@ class Topics:
     """Use it as an async context manager once a worker has made the topics.
 
     Attributes:
-        seen: topic (without the prefix) -> all its records so far, in order within each partition.
+        seen: topic (without the prefix) -> all its records so far, in order within each partition, but for fences and
+            what the changelog keeps beside rows.
     """
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
@@ -56,6 +61,7 @@ class Topics:
         self._producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_request_size=MAX_REQUEST_BYTES, linger_ms=2)
         self._consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20)
         self.seen: dict[str, list[ConsumerRecord]] = {name: [] for name in WATCHED}
+        self._read = 0
         self._changed = asyncio.Condition()
 
     async def __aenter__(self) -> Self:
@@ -129,7 +135,7 @@ class Topics:
         except TimeoutError:
             raise AssertionError(f"commits did not reach the ends: {committed} of {ends}") from None
         written = sum((await self._consumer.end_offsets(self._watched)).values())
-        await self.until(lambda: sum(map(len, self.seen.values())) >= written, "what was written")
+        await self.until(lambda: self._read >= written, "what was written")
 
     async def _committed(self) -> dict[TopicPartition, int]:
         offsets = await self._admin.list_consumer_group_offsets(self.name("assay"))
@@ -140,6 +146,7 @@ class Topics:
             fetched = await self._consumer.getmany(timeout_ms=100)
             async with self._changed:
                 for tp, records in fetched.items():
-                    self.seen[tp.topic.removeprefix(self._prefix)] += records
+                    self._read += len(records)
+                    self.seen[tp.topic.removeprefix(self._prefix)] += [r for r in records if not _bookkeeping(r)]
                 if fetched:
                     self._changed.notify_all()

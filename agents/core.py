@@ -1,0 +1,114 @@
+"""The core of a worker: everything but Faust, Kafka, RocksDB and Redis, which are its ports. Made whole in one place."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from assay.agents.answers import Answers
+from assay.agents.flow import Acknowledgements, Continuity, Flow
+from assay.agents.memory import Memory
+from assay.agents.ports import Ports
+from assay.agents.profiles import Profiles
+from assay.agents.recent import RecentDecisions
+from assay.agents.repeats import Repeats
+from assay.agents.said import SaidBefore
+from assay.agents.score import Scorer
+from assay.agents.steer import InForce
+from assay.agents.take_over import TakeOver
+from assay.schemas.decision import Tier
+from assay.schemas.decode import Request
+from assay.schemas.source import SourceTopic
+from assay.streams.metrics import Metrics
+from assay.streams.micro_batches import MicroBatch, WaitingRecords
+from assay.streams.read_back import ReadBack
+from assay.streams.settings import Settings
+
+
+class Core:
+    """Takes partitions over, scores what fetches bring, drains before they are given up.
+
+    Args:
+        changelog: name of the changelog topic.
+        partitions: of the transactions topic.
+        waiting: what was fetched and not yet taken.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        in_force: InForce,
+        ports: Ports,
+        metrics: Metrics,
+        *,
+        name: str,
+        changelog: str,
+        partitions: int,
+        waiting: WaitingRecords,
+    ) -> None:
+        self._ports, self._in_force, self.waiting = ports, in_force, waiting
+        self._membership = ports.membership
+        self._said, self._recent, self._acknowledgements = SaidBefore(), RecentDecisions(), Acknowledgements()
+        self.profiles = Profiles(ports.rows, ports.changelog, self._said, in_force.rates, changelog, self._membership.committed)
+        self.answers = Answers(
+            settings, in_force, self._said, self._recent, ports.log, ports.replies, metrics,
+            decided_by=lambda: (name, self._membership.generation),
+        )  # fmt: skip
+        self._repeats = Repeats(
+            ports.decisions, self.answers, self._acknowledgements, self._membership.commit, self._judge_anew
+        )
+        self.memory = Memory(self.profiles, self._acknowledge, metrics)
+        scorer = Scorer(
+            self._said,
+            self.profiles,
+            ports.entities,
+            in_force,
+            self.answers,
+            ports.evidence,
+            self.memory,
+            self._repeats,
+            metrics,
+        )
+        self._continuity = Continuity(ports.source.holds_records)
+        self.flow = Flow(scorer.score, waiting, self._continuity, settings, metrics)
+        self.take_over = TakeOver(ports, settings, partitions, self._begin)
+
+    def start(self) -> None:
+        self.memory.start()
+
+    def close(self) -> None:
+        """After the last commit."""
+        self.memory.close()
+
+    async def run(self, stream: Any) -> None:
+        """Score what a Faust stream of record batches brings, for ever."""
+        await self.flow.run(stream, lambda: self._membership.generation)
+
+    async def drain(self) -> None:
+        """Return once everything that began has its verdict and its rows are durable; look-ups are left to the next owner."""
+        self.waiting.close()
+        await self._repeats.abandon()
+        await self.flow.drain()
+        await self.memory.join()
+        self._ports.ownership.release()
+
+    async def _begin(self, topic: SourceTopic, starts: Mapping[int, int], found: Mapping[int, ReadBack]) -> None:
+        self._membership.begun(starts)
+        self._said.begin(found)
+        self._recent.clear()
+        self._acknowledgements.begin(starts)
+        self._repeats.begin()
+        self._continuity.begin(starts)
+        self.profiles.begin(topic)
+        new = {partition: start for partition, start in starts.items() if self._ports.rows.state(partition) is None}
+        await self.profiles.remember([], new)
+        self.waiting.open()
+
+    def _acknowledge(self, batch: MicroBatch) -> None:
+        """Step 8: every record of the micro-batch has its verdict."""
+        for partition, records in batch.parts.items():
+            self._membership.commit(partition, self._acknowledgements.reached(partition, records[-1].offset + 1))
+
+    def _judge_anew(self, request: Request) -> bytes:
+        features = self.profiles.peek(request)
+        verdicts = self._in_force.judge.judge([request.transaction], features, Tier.NO_ENTITIES)
+        [value] = self.answers.encode([request], verdicts)
+        return value

@@ -1,0 +1,132 @@
+"""Owning source partitions in the eyes of the brokers: claims, fences, and renewals before either is forgotten.
+
+Claiming takes the partition from whoever had it, however stale the claimant is: the last one wins. So a claim is made once for
+each assignment, and counts only when the group confirms the assignment afterwards (`agents.take_over`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError, ProducerFenced
+
+from assay.schemas.errors import Fenced, PublishError
+from assay.streams.claims import MAX_EPOCH, Claim, claim, known_producers, topic_id
+from assay.streams.publisher import UNKNOWN, Placed, Publisher
+from assay.streams.reading import connect
+
+
+class Ownership:
+    """The claims of one worker, by source partition.
+
+    Args:
+        options: aiokafka's client options.
+        prefix: of the transactional ids: the partition's number goes after it.
+        publishers: what publishes to owned topics.
+        deadline: seconds for taking partitions, and for renewing them.
+    """
+
+    def __init__(self, options: Mapping[str, Any], prefix: str, publishers: Sequence[Publisher], deadline: float) -> None:
+        self._options, self._prefix, self._publishers, self._deadline = dict(options), prefix, tuple(publishers), deadline
+        self._client: AIOKafkaClient | None = None
+        self.claims: dict[int, Claim] = {}
+
+    async def start(self) -> None:
+        """Connect. Raises ServiceError."""
+        self._client = AIOKafkaClient(**self._options)
+        await connect(self._client.bootstrap(), self._options)
+        await self._client.set_topics({topic for publisher in self._publishers for topic in publisher.owned})
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def take(self, partitions: Iterable[int]) -> Placed:
+        """Claim these partitions and fence whoever had them; all others are let go.
+
+        Returns where our fences lie, {(topic, partition): offset}: former owners end there. Raises PublishError.
+        """
+        async with self._bounded("taking partitions over"):
+            wanted = sorted(partitions)
+            claims = await asyncio.gather(*(claim(self._running, self._name(partition)) for partition in wanted))
+            self.claims = dict(zip(wanted, claims, strict=True))
+            return await self._fence()
+
+    def release(self) -> None:
+        """Partitions were given up: another may claim them now."""
+        self.claims = {}
+
+    async def renew(self) -> None:
+        """Keep claims and fences from being forgotten by quiet brokers, without taking them from a newer owner.
+
+        Well within producer.id.expiration.ms (1 day) and transactional.id.expiration.ms (7 days; publishing does not count).
+        Raises Fenced, PublishError.
+        """
+        async with self._bounded("renewing claims"):
+            for partition in list(self.claims):
+                await self._renew(partition)
+            await self._fence()
+
+    async def topic_id(self, topic: str) -> str:
+        """Kafka's id of a topic. Raises PublishError."""
+        async with self._bounded(f"asking for the id of {topic}"):
+            return await topic_id(self._running, topic)
+
+    async def _renew(self, partition: int) -> None:
+        self.claims[partition] = await claim(self._running, self._name(partition), self.claims[partition])
+
+    async def _fence(self) -> Placed:
+        """Fence, and shut out every producer id that ours does not outrank: of a claim that expired, ran out of epochs, or had
+        another prefix."""
+        placed = await self._fence_once()
+        strangers = {partition: others for partition in self.claims if (others := await self._strangers(partition))}
+        if not strangers:
+            return placed
+        for partition, others in strangers.items():
+            await self._renew(partition)  # still the last to claim? Then they are former owners
+            for producer_id in others:
+                outranking = Claim(producer_id, MAX_EPOCH)  # which nobody is ever given
+                await asyncio.gather(*(publisher.shut_out(partition, outranking) for publisher in self._publishers))
+        return await self._fence_once()
+
+    async def _fence_once(self) -> Placed:
+        placed: Placed = {}
+        for each in await asyncio.gather(*(publisher.fence(self.claims) for publisher in self._publishers)):
+            placed |= each
+        if UNKNOWN in placed.values():
+            raise PublishError("a fence was taken for a duplicate, so it can't be said where it lies")
+        return placed
+
+    async def _strangers(self, partition: int) -> set[int]:
+        """Producer ids that the leaders of owned topics know, are not ours, and could still append."""
+        topics = [topic for publisher in self._publishers for topic in publisher.owned]
+        known = await asyncio.gather(*(known_producers(self._running, TopicPartition(topic, partition)) for topic in topics))
+        ours = self.claims[partition].producer_id
+        return {id_ for producers in known for id_, epoch in producers.items() if id_ != ours and epoch < MAX_EPOCH}
+
+    def _name(self, partition: int) -> str:
+        return f"{self._prefix}-{partition}"
+
+    @property
+    def _running(self) -> AIOKafkaClient:
+        if self._client is None:
+            raise PublishError("the ownership of partitions is not started")
+        return self._client
+
+    @asynccontextmanager
+    async def _bounded(self, doing: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._deadline):
+                yield
+        except ProducerFenced as error:
+            raise Fenced(f"{doing}: another worker has claimed since") from error
+        except (KafkaError, TimeoutError) as error:
+            raise PublishError(
+                f"{doing}: {error!r}",
+                mend=f"see that Kafka answers within {self._deadline} s, and that this client may WRITE to transactional ids "
+                f"{self._prefix}-*, and READ and WRITE decisions, dead letters and changelog",
+            ) from error
