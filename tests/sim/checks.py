@@ -1,0 +1,149 @@
+"""The invariants, held at every append, commit, write and reply, and once more when all is quiet."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from assay.schemas.decision import decided_for
+from assay.schemas.source import FENCE_HEADER, SOURCE_HEADER, Source
+from assay.streams.replies import Reply
+
+from .broker import Broker, Record
+from .oracle import Expected, Fate, Oracle
+
+TRANSACTIONS, DECISIONS, DEAD_LETTERS, CHANGELOG = "transactions", "decisions", "dead-letters", "changelog"
+_UNKNOWN = Expected(Fate.NOTHING)
+
+
+class Violation(Exception):
+    """An invariant does not hold.
+
+    Attributes:
+        invariant: its name in the design.
+    """
+
+    def __init__(self, invariant: str, what: str) -> None:
+        self.invariant = invariant
+        super().__init__(f"{invariant}: {what}")
+
+
+class Checks:
+    """Sees everything that becomes durable or is said, in the order in which it does.
+
+    Args:
+        failed: called with the first violation.
+    """
+
+    def __init__(self, oracle: Oracle, failed: Callable[[Violation], None]) -> None:
+        self._oracle, self._failed = oracle, failed
+        self._decided: dict[tuple[int, int], bytes] = {}  # by source partition and offset
+        self._dead: set[tuple[int, int]] = set()
+        self._rows: dict[tuple[int, bytes], list[tuple[int, int, bytes]]] = {}  # changelog offset, last source offset, row
+        self._committed: dict[int, int] = {}
+        self._seen = {
+            TRANSACTIONS: self._oracle.appended,
+            DECISIONS: self._decision,
+            DEAD_LETTERS: self._dead_letter,
+            CHANGELOG: self._row,
+        }
+
+    # -- as it happens --------------------------------------------------------------------------------------------------
+
+    def appended(self, records: Sequence[Record]) -> None:
+        """Records of one append."""
+        for record in records:
+            if any(name == FENCE_HEADER for name, _ in record.headers):
+                self._hold("I1", record.value is None, f"a fence with a value at {where(record)}")
+            else:
+                self._seen[record.topic](record)
+
+    def committed(self, partition: int, offset: int) -> None:
+        """The group has taken a commit: everything before it has its verdict, and what was folded is in the changelog."""
+        before = self._committed.get(partition, 0)
+        self._hold("I3", offset >= before, f"partition {partition}: a commit at {offset} after one at {before}")
+        for source in range(before, offset):
+            expected = self._expected(partition, source)
+            said = f"transactions/{partition}:{source} is committed"
+            self._hold("I3", self._has_verdict(partition, source), f"{said} without a verdict")
+            if expected.fate is Fate.DECISION:
+                rows = self._rows.get((partition, expected.user), [])
+                self._hold("I3", bool(rows) and rows[-1][1] >= source, f"{said}, and its row is not in the changelog")
+        self._committed[partition] = max(before, offset)
+
+    def stored(self, partition: int, rows: Mapping[bytes, bytes], offset: int) -> None:
+        """Rows go to disk, as of this changelog offset."""
+        for user, row in rows.items():
+            if not user.startswith(b"\0"):
+                known = [appended for at, _, appended in self._rows.get((partition, user), []) if at <= offset]
+                self._hold("I3", known[-1:] == [row], f"a row of {user!r} on disk at {offset} that the changelog does not hold")
+
+    def replied(self, replies: Sequence[Reply]) -> None:
+        """Replies leave."""
+        for _, (_, _, headers) in replies:
+            source = Source.parse(dict(headers)[SOURCE_HEADER])
+            verdict = self._decided.get(source[1:]) or source[1:] in self._dead
+            self._hold("I3", bool(verdict), f"a reply for {source} that has no verdict in the log")
+
+    def _decision(self, record: Record) -> None:
+        source = Source.parse(dict(record.headers)[SOURCE_HEADER])
+        expected, place = self._expected(source.partition, source.offset), source[1:]
+        what = f"{where(record)} decides transactions/{source.partition}:{source.offset}"
+        self._hold("I1", source.partition == record.partition and record.value is not None, f"{what}, misplaced")
+        self._hold("I1", place not in self._decided, f"{what} for the second time")
+        self._hold("I1", place not in self._dead, f"{what}, which has a dead letter")
+        self._hold("I1", expected.fate in (Fate.DECISION, Fate.REPEAT), f"{what}, which is to end as {expected.fate}")
+        value = record.value or b""
+        if expected.fate is Fate.REPEAT:
+            first = self._decided.get((source.partition, expected.first))
+            self._hold("I2", first == value, f"{what} otherwise than {expected.first}, which it repeats")
+        elif expected.fate is Fate.DECISION:
+            self._hold("I2", decided_for(value)[1:] == place, f"{what} by repeating {decided_for(value)}")
+        self._decided[place] = value
+
+    def _dead_letter(self, record: Record) -> None:
+        source = Source.parse(dict(record.headers)[SOURCE_HEADER])
+        what = f"{where(record)} refuses transactions/{source.partition}:{source.offset}"
+        self._hold("I1", source[1:] not in self._dead, f"{what} for the second time")
+        self._hold("I1", source[1:] not in self._decided, f"{what}, which has a decision")
+        self._hold("I1", self._expected(*source[1:]).fate is Fate.DEAD_LETTER, f"{what}, which is to be decided")
+        self._dead.add(source[1:])
+
+    def _row(self, record: Record) -> None:
+        user, row = record.key or b"", record.value or b""
+        if user.startswith(b"\0"):
+            return
+        last = Source.parse(dict(record.headers)[SOURCE_HEADER]).offset
+        expected, what = self._expected(record.partition, last), f"{where(record)} holds a row of {user!r} as of {last}"
+        self._hold("I4", (expected.user, expected.row) == (user, row), f"{what} that differs from a replay")
+        for source in self._oracle.partitions[record.partition].folded.get(user, []):
+            if source <= last:
+                self._hold("I3", (record.partition, source) in self._decided, f"{what} before {source} is decided")
+        self._rows.setdefault((record.partition, user), []).append((record.offset, last, row))
+
+    # -- when all is quiet ----------------------------------------------------------------------------------------------
+
+    def quiet(self, broker: Broker, stores: Mapping[int, Mapping[bytes, bytes]]) -> None:
+        """Everything is committed. `stores`: {partition: the rows that its owner has on disk}."""
+        for partition, replayed in self._oracle.partitions.items():
+            for source, expected in replayed.expected.items():
+                verdict = self._has_verdict(partition, source)
+                self._hold("I1", verdict, f"transactions/{partition}:{source} has no verdict, but should: {expected.fate}")
+            changelog = {r.key: r.value for r in broker.logs[CHANGELOG, partition].records if not (r.key or b"").startswith(b"\0")}
+            self._hold("I4", changelog == replayed.rows, f"changelog/{partition} differs from a replay")
+            self._hold("I4", stores[partition] == replayed.rows, f"the rows of partition {partition} on disk differ from a replay")
+
+    def _expected(self, partition: int, offset: int) -> Expected:
+        replayed = self._oracle.partitions.get(partition)
+        return replayed.expected.get(offset, _UNKNOWN) if replayed is not None else _UNKNOWN
+
+    def _has_verdict(self, partition: int, offset: int) -> bool:
+        fate = self._expected(partition, offset).fate
+        place = (partition, offset)
+        return fate is Fate.NOTHING or place in (self._dead if fate is Fate.DEAD_LETTER else self._decided)
+
+    def _hold(self, invariant: str, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self._failed(Violation(invariant, otherwise))
+
+
+def where(record: Record) -> str:
+    """Topic, partition and offset, for people."""
+    return f"{record.topic}/{record.partition}:{record.offset}"
