@@ -15,18 +15,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import ConsumerRecord
 
 from assay.deploy.services import Running
-from assay.models.training import train
 from assay.schemas.decision import Action, Tier, encode_decision, encode_digests
 from assay.schemas.source import Source
-from assay.schemas.transaction import Transaction
-from assay.streams.simulator import simulate
-from assay.tables.rates import SHIPPED_RATES, Rates
 
 from .own_redis import OwnRedis
+from .small_bundle import train_small_bundle
 from .topics import PARTITIONS, Topics
 from .worker_process import WorkerProcess
 
-HISTORY = 3_000
 START_MS = 1_767_225_600_000
 Answers = Callable[["Echo", ConsumerRecord], list[bytes]]
 
@@ -123,14 +119,8 @@ async def echo(kafka: str, topic_prefix: str) -> AsyncIterator[Echo]:
 @pytest.fixture(scope="session")
 def bundle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle trained on a little simulated history. Copy it before you change it."""
-    history = list(simulate(seed=5, transactions=HISTORY, start_ms=START_MS, users=60, fraud_share=0.05))
     path = tmp_path_factory.mktemp("bundles") / "bundle"
-    train(
-        [Transaction.model_validate(payment.transaction) for payment in history],
-        [payment.fraud for payment in history],
-        path,
-        rates=Rates.load(SHIPPED_RATES),
-    )
+    train_small_bundle(path, START_MS)
     return path
 
 

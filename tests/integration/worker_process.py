@@ -21,13 +21,13 @@ class WorkerProcess:
 
     def __init__(self, name: str, folder: Path, environment: Mapping[str, str]) -> None:
         self.name, self.data_dir, self.port = name, folder / name, free_port()
-        self._log, self._environment = folder / f"{name}.log", dict(environment)
+        self.log_file, self._environment = folder / f"{name}.log", dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it, without waiting."""
         command = worker_command(self.name, self.data_dir, self.port)
-        with self._log.open("ab") as log:
+        with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 command, env=os.environ | self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
@@ -56,6 +56,16 @@ class WorkerProcess:
             self._process.wait()
             raise AssertionError(f"{self.name} did not stop; the end of its log:\n{self.log[-3000:]}") from None
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it runs."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    @property
+    def status(self) -> int | None:
+        """How its last life ended; None while it runs, and before the first."""
+        return None if self._process is None else self._process.poll()
+
     def restart(self) -> None:
         """Stop it, start it, and wait until it scores."""
         self.stop()
@@ -69,7 +79,7 @@ class WorkerProcess:
     @property
     def log(self) -> str:
         """All that it has written, of all its lives."""
-        return self._log.read_text(errors="replace")
+        return self.log_file.read_text(errors="replace")
 
     def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         """Status and body of an answer of its port. Raises OSError where nobody answers."""

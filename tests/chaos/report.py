@@ -1,0 +1,76 @@
+"""What came of a course: a table for people, one line of JSON for scripts, a section for `perf/RESULTS.md`."""
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from assay.deploy.kafka_local import KAFKA_VERSION
+
+from .checker import MUST_BE_ZERO, Counts
+from .course import Passed
+from .fleet import Ending
+
+RESULTS = Path(__file__).parents[2] / "perf" / "RESULTS.md"
+PACKAGES = ("faust-streaming", "aiokafka", "rocksdict")
+HEAD = (
+    "fault", "times", "s", "longest gap, s", "transactions", "lost", "contradictory", "profiles differ", "otherwise wrong",
+    "repeated", "unanswered",
+)  # fmt: skip
+COLUMNS = ("lost", "contradictory", "profiles_differ")  # of what must be zero: the others are in one
+
+
+def line(counts: Counts, kills: int) -> dict[str, Any]:
+    """For scripts."""
+    return {
+        "kills": kills,
+        "transactions": counts.transactions,
+        "lost": counts.lost,
+        "contradictory": counts.contradictory,
+        "profiles_differ": counts.profiles_differ,
+        "worst_gap_s": counts.worst_gap_s,
+    }
+
+
+def row(passed: Passed) -> tuple[str, ...]:
+    """One leg, as cells of the table."""
+    counts = passed.counts
+    others = sum(getattr(counts, name) for name in MUST_BE_ZERO if name not in COLUMNS)
+    figures = (counts.transactions, *(getattr(counts, name) for name in COLUMNS), others, counts.repeated, counts.unanswered)
+    return (
+        passed.fault, str(passed.times), f"{passed.lasted_s:.0f}", f"{passed.gap_s:.1f}", *(f"{figure:,}" for figure in figures)
+    )  # fmt: skip
+
+
+def table(course: Sequence[Passed]) -> str:
+    """In Markdown. Counts are of all that was sent until then."""
+    rows = [HEAD, tuple("-" * max(3, len(cell)) for cell in HEAD), *map(row, course)]
+    widths = [max(len(cells[column]) for cells in rows) for column in range(len(HEAD))]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |" for cells in rows
+    )
+
+
+def endings(fleet_endings: Sequence[Ending]) -> str:
+    """Workers that ended by themselves, each reason once with how often."""
+    said: dict[str, int] = {}
+    for ending in fleet_endings:
+        reason = f"status {ending.status}: {ending.said}"
+        said[reason] = said.get(reason, 0) + 1
+    lines = [f"- {number} times, {reason}" for reason, number in sorted(said.items(), key=lambda item: -item[1])]
+    return "\n".join([f"Workers that ended by themselves, to be started again: {len(fleet_endings)}.", *lines])
+
+
+def write(text: str, figures: dict[str, Any]) -> None:
+    """Put a dated section below the heading of `RESULTS.md`, above the older ones."""
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    versions = ", ".join(f"{package} {metadata.version(package)}" for package in PACKAGES)
+    on = f"Python {platform.python_version()}, {versions}; Kafka {KAFKA_VERSION} (local process); {os.cpu_count()} cores"
+    section = f"## {now}: chaos\n\n{on}, {platform.system()} {platform.machine()}.\n\n{text}\n\n"
+    section += f"```json\n{json.dumps(figures)}\n```\n"
+    heading, _, older = RESULTS.read_text().partition("\n## ")
+    RESULTS.write_text(f"{heading.rstrip()}\n\n{section}" + (f"\n## {older}" if older else ""))
