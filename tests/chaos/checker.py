@@ -24,7 +24,10 @@ from .replayed import Expected, Kind, Replay, digest, features_digest
 MOST_EXAMPLES = 8
 BOOKKEEPING = b"\0"  # keys of the changelog that are no user's
 
+REPLIES = ".reply"  # how the names of topics end whose partitions are the callers' choice
+
 Place = tuple[int, int]  # source partition and offset
+NOWHERE: Place = (-1, -1)
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Counts:
         contradictory: verdicts of which there are two that differ; records with a decision and a dead letter, or two letters.
         unfounded: decisions and dead letters that their source does not account for.
         profiles_differ: users whose last row in the changelog is not that of the replay.
-        rows_differ: rows anywhere in the changelog that the replay never had, or that are older than the one before them.
+        rows_differ: rows anywhere in the changelog that the replay never had, or that are no newer than one before them.
         evidence_differs: evidence of what was not judged, or with other profile features than the replay's.
         replies_without_decision: replies that say what the log does not hold.
         repeated: source records with more than one decision, all equal.
@@ -202,14 +205,16 @@ class Checker:
             self._note("rows_differ", f"{user} at {_where(record)}: no row of the replay, folded to {offset}")
         elif offset <= self._last_offsets.get(user, -1):
             self._note("rows_differ", f"{user} at {_where(record)}: folded to {offset}, after {self._last_offsets[user]}")
-        self._last_offsets[user] = offset
+        self._last_offsets[user] = max(offset, self._last_offsets.get(user, -1))
 
     def _source(self, record: ConsumerRecord) -> tuple[Place, Expected | None]:
         """Which record made this one, and what has to become of that; None where this one lies on another partition."""
-        source = Source.parse(dict(record.headers).get(SOURCE_HEADER, b"none:0:0"))
-        place = source.partition, source.offset
-        elsewhere = record.partition != source.partition and ".reply" not in record.topic
-        return place, None if elsewhere else self._replay.expected[source.partition].get(source.offset)
+        header = dict(record.headers).get(SOURCE_HEADER)
+        if header is None:
+            return NOWHERE, None
+        _, partition, offset = Source.parse(header)
+        elsewhere = record.partition != partition and not record.topic.endswith(REPLIES)
+        return (partition, offset), None if elsewhere else self._replay.expected[partition].get(offset)
 
     def _is_fence(self, record: ConsumerRecord) -> bool:
         fence = record.value is None and any(name == FENCE_HEADER for name, _ in record.headers)
