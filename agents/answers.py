@@ -9,7 +9,7 @@ from math import isnan
 from typing import Any, NamedTuple
 
 from assay.agents.ports import Publishes, Sends
-from assay.agents.profiles import Earlier, Recalled
+from assay.agents.profiles import Recalled
 from assay.agents.recent import RecentDecisions, Remembered
 from assay.agents.said import SaidBefore
 from assay.agents.steer import InForce
@@ -24,6 +24,7 @@ from assay.streams.publisher import MAX_PUBLISHED_BATCH_BYTES
 from assay.streams.read_back import Said
 from assay.streams.replies import Reply
 from assay.streams.settings import Settings
+from assay.tables.partition_state import Earlier
 
 log = logging.getLogger("assay.score")
 

@@ -47,7 +47,10 @@ class Core:
         self._ports, self._in_force, self.waiting = ports, in_force, waiting
         self._membership = ports.membership
         self._said, self._recent, self._acknowledgements = SaidBefore(), RecentDecisions(), Acknowledgements()
-        self.profiles = Profiles(ports.rows, ports.changelog, self._said, in_force.rates, changelog, self._membership.committed)
+        self.profiles = Profiles(
+            ports.rows, ports.changelog, self._said, in_force.rates, changelog,
+            committed=self._membership.committed, open_repeats=self._acknowledgements.still_open,
+        )  # fmt: skip
         self.answers = Answers(
             settings, in_force, self._said, self._recent, ports.log, ports.replies, metrics,
             decided_by=lambda: (name, self._membership.generation),
@@ -97,7 +100,7 @@ class Core:
         self._acknowledgements.begin(starts)
         self._repeats.begin()
         self._continuity.begin(starts)
-        self.profiles.begin(topic)
+        self.profiles.begin(topic, starts)
         new = {partition: start for partition, start in starts.items() if self._ports.rows.state(partition) is None}
         await self.profiles.remember([], new)
         self.waiting.open()

@@ -13,6 +13,7 @@ from assay.streams.ending import end_process
 from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch, WaitingRecords, take
 from assay.streams.settings import Settings
+from assay.tables.partition_state import Earlier
 
 
 class Turns:
@@ -43,22 +44,26 @@ class Acknowledgements:
 
     >>> acknowledgements = Acknowledgements()
     >>> acknowledgements.begin({0: 3})
-    >>> acknowledgements.open(0, 7)  # answered later, from the decisions topic
+    >>> acknowledgements.open(0, 7, Earlier(offset=4, appended_ms=0))  # answered later, from the decisions topic
     >>> acknowledgements.reached(0, 10), acknowledgements.close(0, 7)
     (7, 10)
     """
 
     def __init__(self) -> None:
         self._reached: dict[int, int] = {}
-        self._open: dict[int, set[int]] = defaultdict(set)
+        self._open: dict[int, dict[int, Earlier]] = defaultdict(dict)
 
-    def open(self, partition: int, offset: int) -> None:
-        """This record's verdict will take longer than its micro-batch."""
-        self._open[partition].add(offset)
+    def open(self, partition: int, offset: int, earlier: Earlier) -> None:
+        """This record's verdict will take longer than its micro-batch: it repeats an earlier one."""
+        self._open[partition][offset] = earlier
+
+    def still_open(self, partition: int) -> Mapping[int, Earlier]:
+        """Those of a partition, by source offset, with what they repeat."""
+        return self._open[partition]
 
     def close(self, partition: int, offset: int) -> int:
         """It has its verdict now. Returns what may be committed."""
-        self._open[partition].discard(offset)
+        self._open[partition].pop(offset, None)
         return self._committable(partition)
 
     def reached(self, partition: int, offset: int) -> int:

@@ -1,8 +1,7 @@
 """Steps 2, 4 and 7 for one micro-batch: recall what has a verdict, fold what has none, make the folded rows durable."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +17,10 @@ from assay.tables.encode import encode_events
 from assay.tables.events import Events
 from assay.tables.features import FEATURE_COUNT
 from assay.tables.fold import fold
-from assay.tables.partition_state import STATE_KEY, PartitionState
+from assay.tables.partition_state import STATE_KEY, Earlier, PartitionState
 from assay.tables.rates import Rates
 from assay.tables.recall import NEW, recall
 from assay.tables.working_rows import Folded, FoldedRow, Gathered, UserKey, WorkingRows
-
-
-class Earlier(NamedTuple):
-    """Where the transaction lay that a repeated one repeats: its source offset and append time (epoch, ms)."""
-
-    offset: int
-    appended_ms: int
 
 
 @dataclass(slots=True)
@@ -65,6 +57,7 @@ class Profiles:
         rates: for amounts in the base currency.
         changelog: name of the topic that rows are published to before they go to disk.
         committed: the source offset of a partition that the group has committed.
+        open_repeats: by source offset: those of a partition whose decision is still being looked up.
     """
 
     def __init__(
@@ -75,16 +68,20 @@ class Profiles:
         rates: Rates,
         changelog: str,
         committed: Callable[[int], int],
+        open_repeats: Callable[[int], Mapping[int, Earlier]],
     ) -> None:
         self._store, self._publisher, self._said, self._rates = store, publisher, said, rates
-        self._changelog, self._committed = changelog, committed
+        self._changelog, self._committed, self._open_repeats = changelog, committed, open_repeats
+        self._left_open: dict[int, Mapping[int, Earlier]] = {}
         self._rows = WorkingRows(store)
         self._topic = SourceTopic("", "", 0)
 
-    def begin(self, topic: SourceTopic) -> None:
+    def begin(self, topic: SourceTopic, partitions: Iterable[int]) -> None:
         """Partitions were taken over: only what is durable counts, and rows are folded from this topic from now on."""
         self._rows.clear()
         self._topic = topic
+        states = {partition: self._store.state(partition) for partition in partitions}
+        self._left_open = {partition: state.open for partition, state in states.items() if state is not None}
 
     def recall(self, requests: Sequence[Request]) -> Recalled:
         """Gather the users' newest rows, and tell transactions that are new from those that have a verdict."""
@@ -147,7 +144,9 @@ class Profiles:
 
     def _state(self, partition: int, reached: int) -> bytes:
         topic = self._topic
-        return PartitionState(topic.id, topic.partitions, self._committed(partition), reached).encode()
+        left_open = self._left_open.get(partition, {})  # and not read again yet
+        still_open = {o: earlier for o, earlier in left_open.items() if o >= reached} | dict(self._open_repeats(partition))
+        return PartitionState(topic.id, topic.partitions, self._committed(partition), reached, still_open).encode()
 
     def _records(self, partition: int, rows: dict[bytes, FoldedRow]) -> list[OutRecord]:
         topic = self._topic.name
@@ -160,14 +159,17 @@ class Profiles:
         found = ((i, self._said.decision(request.source)) for i, request in enumerate(requests))
         return {i: said for i, said in found if said is not None}
 
-    @staticmethod
-    def _earlier(requests: Sequence[Request], gathered: Gathered, repeats: npt.NDArray[np.int64]) -> dict[int, Earlier]:
+    def _earlier(self, requests: Sequence[Request], gathered: Gathered, repeats: npt.NDArray[np.int64]) -> dict[int, Earlier]:
         earlier = {}
         for i in np.flatnonzero(repeats != NEW).tolist():
             row, place = gathered.rows[gathered.slots[i]], int(repeats[i])
             if 0 <= place < len(row["decision_offset"]):
                 earlier[i] = Earlier(int(row["decision_offset"][place]), int(row["decision_appended_ms"][place]))
-            else:  # of this batch, or folded before with its decision gone from the ring: it is its own source
-                source = requests[-(place + 2)] if place < NEW else requests[i]
-                earlier[i] = Earlier(source.source.offset, source.appended_ms)
+            elif place < NEW:
+                first = requests[-(place + 2)]
+                earlier[i] = Earlier(first.source.offset, first.appended_ms)
+            else:  # folded before: a repeat that was left open, else it is its own source
+                own = requests[i]
+                left_open = self._left_open.get(own.source.partition, {})
+                earlier[i] = left_open.get(own.source.offset, Earlier(own.source.offset, own.appended_ms))
         return earlier

@@ -58,7 +58,8 @@ class Repeats:
     async def look_up(self, repeats: Sequence[Repeat]) -> None:
         """Take over the answers of these, and open their sources. Waits only while very many wait."""
         for repeat in repeats:
-            self._acknowledgements.open(repeat.request.source.partition, repeat.request.source.offset)
+            source = repeat.request.source
+            self._acknowledgements.open(source.partition, source.offset, repeat.earlier)
         await self._room.wait()
         if self._stopped:
             return

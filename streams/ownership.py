@@ -11,7 +11,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
 
 from assay.schemas.errors import Fenced, PublishError
 from assay.streams.claims import MAX_EPOCH, Claim, claim, known_producers, topic_id
@@ -122,7 +122,7 @@ class Ownership:
         try:
             async with asyncio.timeout(self._deadline):
                 yield
-        except ProducerFenced as error:
+        except (ProducerFenced, InvalidProducerEpoch) as error:  # the second is what version 3 says for the first
             raise Fenced(f"{doing}: another worker has claimed since") from error
         except (KafkaError, TimeoutError) as error:
             raise PublishError(

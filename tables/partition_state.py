@@ -3,8 +3,9 @@
 It tells a recreated topic, another number of partitions, or an offset that somebody has set, from an ordinary restart.
 """
 
-from dataclasses import asdict, dataclass, fields
-from typing import Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 import orjson
 
@@ -12,6 +13,13 @@ from assay.schemas.errors import ChangelogError
 from assay.tables.profile import LAYOUT_VERSION
 
 STATE_KEY = b"\0assay-state"  # no user has it: user ids are printable
+
+
+class Earlier(NamedTuple):
+    """Where the transaction lay that a repeated one repeats: its source offset and append time (epoch, ms)."""
+
+    offset: int
+    appended_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,34 +33,51 @@ class PartitionState:
         partitions: how many the transactions topic had: with another number, users lie elsewhere.
         committed: a source offset that the group had committed by then.
         reached: the source offset before which everything had its verdict, and its rows are in the changelog.
+        open: by source offset: repeats whose decision was still being looked up. The rows may have forgotten by the next
+            take-over what they repeat.
         layout: the version of the rows.
 
-    >>> PartitionState.decode(PartitionState("id", 3, 7, 9).encode())
-    PartitionState(topic_id='id', partitions=3, committed=7, reached=9, layout=1)
+    >>> state = PartitionState("id", 3, 7, 9, {8: Earlier(2, 1767225600000)})
+    >>> PartitionState.decode(state.encode()) == state
+    True
     """
 
     topic_id: str
     partitions: int
     committed: int
     reached: int
+    open: Mapping[int, Earlier] = field(default_factory=dict)
     layout: int = LAYOUT_VERSION
 
     def encode(self) -> bytes:
-        return orjson.dumps(asdict(self))
+        return orjson.dumps(
+            {
+                "topic_id": self.topic_id,
+                "partitions": self.partitions,
+                "committed": self.committed,
+                "reached": self.reached,
+                "open": [(offset, *earlier) for offset, earlier in self.open.items()],
+                "layout": self.layout,
+            }
+        )
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """What `encode` made. Fields that a later version has added are ignored. Raises ChangelogError."""
         try:
             found = orjson.loads(value)
-            return cls(**{field.name: type_(found[field.name]) for field, type_ in zip(fields(cls), _TYPES, strict=True)})
+            return cls(
+                str(found["topic_id"]),
+                int(found["partitions"]),
+                int(found["committed"]),
+                int(found["reached"]),
+                {int(offset): Earlier(int(first), int(ms)) for offset, first, ms in found["open"]},
+                int(found["layout"]),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise ChangelogError(
                 "the state of a partition can't be read",
-                expected="JSON with " + ", ".join(field.name for field in fields(cls)),
+                expected="a JSON object with topic_id, partitions, committed, reached, open and layout",
                 got=repr(value[:100]),
                 mend="run the version that wrote it, or `assay rebuild`",
             ) from error
-
-
-_TYPES = (str, int, int, int, int)

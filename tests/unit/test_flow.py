@@ -6,6 +6,9 @@ import pytest
 
 from assay.agents.flow import Acknowledgements, Continuity, Turns
 from assay.schemas.errors import ContinuityError
+from assay.tables.partition_state import Earlier
+
+EARLIER = Earlier(offset=3, appended_ms=0)
 
 
 class Record:
@@ -47,8 +50,8 @@ async def test_i3_nothing_follows_a_turn_that_failed():
 def test_i1_an_open_record_holds_back_what_may_be_committed():
     acknowledgements = Acknowledgements()
     acknowledgements.begin({0: 5})
-    acknowledgements.open(0, 7)
-    acknowledgements.open(0, 9)
+    acknowledgements.open(0, 7, EARLIER)
+    acknowledgements.open(0, 9, EARLIER)
     assert acknowledgements.reached(0, 20) == 7
     assert acknowledgements.close(0, 7) == 9
     assert acknowledgements.reached(0, 25) == 9
@@ -58,14 +61,14 @@ def test_i1_an_open_record_holds_back_what_may_be_committed():
 def test_i1_a_record_answered_before_its_micro_batch_is_durable_commits_nothing_new():
     acknowledgements = Acknowledgements()
     acknowledgements.begin({0: 5})
-    acknowledgements.open(0, 7)
+    acknowledgements.open(0, 7, EARLIER)
     assert acknowledgements.close(0, 7) == 5
 
 
 def test_i1_what_was_open_is_forgotten_when_partitions_change_hands():
     acknowledgements = Acknowledgements()
     acknowledgements.begin({0: 5})
-    acknowledgements.open(0, 7)
+    acknowledgements.open(0, 7, EARLIER)
     acknowledgements.begin({0: 6})
     assert acknowledgements.reached(0, 9) == 9
 

@@ -11,9 +11,9 @@ from aiokafka.errors import KafkaConnectionError
 from assay.agents import repeats as module
 from assay.agents.answers import Prepared, Repeat
 from assay.agents.flow import Acknowledgements
-from assay.agents.profiles import Earlier
 from assay.agents.repeats import Repeats
 from assay.schemas.source import Source
+from assay.tables.partition_state import Earlier
 
 
 def request(offset: int, transaction_id: str = "t-1"):
