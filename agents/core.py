@@ -49,7 +49,7 @@ class Core:
         self._said, self._recent, self._acknowledgements = SaidBefore(), RecentDecisions(), Acknowledgements()
         self.profiles = Profiles(
             ports.rows, ports.changelog, self._said, in_force.rates, changelog,
-            committed=self._membership.committed, open_repeats=self._acknowledgements.still_open,
+            membership=self._membership, open_repeats=self._acknowledgements.still_open,
         )  # fmt: skip
         self.answers = Answers(
             settings, in_force, self._said, self._recent, ports.log, ports.replies, metrics,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from assay.agents.ports import Publishes, Rows
+from assay.agents.ports import Membership, Publishes, Rows
 from assay.agents.said import SaidBefore
 from assay.schemas.decode import Request
 from assay.schemas.errors import PublishError
@@ -56,7 +56,7 @@ class Profiles:
     Args:
         rates: for amounts in the base currency.
         changelog: name of the topic that rows are published to before they go to disk.
-        committed: the source offset of a partition that the group has committed.
+        membership: our place in the consumer group.
         open_repeats: by source offset: those of a partition whose decision is still being looked up.
     """
 
@@ -67,19 +67,19 @@ class Profiles:
         said: SaidBefore,
         rates: Rates,
         changelog: str,
-        committed: Callable[[int], int],
+        membership: Membership,
         open_repeats: Callable[[int], Mapping[int, Earlier]],
     ) -> None:
         self._store, self._publisher, self._said, self._rates = store, publisher, said, rates
-        self._changelog, self._committed, self._open_repeats = changelog, committed, open_repeats
+        self._changelog, self._membership, self._open_repeats = changelog, membership, open_repeats
         self._left_open: dict[int, Mapping[int, Earlier]] = {}
         self._rows = WorkingRows(store)
-        self._topic = SourceTopic("", "", 0)
+        self._topic, self._generation = SourceTopic("", "", 0), -1
 
     def begin(self, topic: SourceTopic, partitions: Iterable[int]) -> None:
         """Partitions were taken over: only what is durable counts, and rows are folded from this topic from now on."""
         self._rows.clear()
-        self._topic = topic
+        self._topic, self._generation = topic, self._membership.generation
         states = {partition: self._store.state(partition) for partition in partitions}
         self._left_open = {partition: state.open for partition, state in states.items() if state is not None}
 
@@ -134,6 +134,8 @@ class Profiles:
         appended = await self._publisher.publish(
             {(self._changelog, p): [*self._records(p, rows), (STATE_KEY, states[p], [])] for p, rows in newest.items()}
         )
+        if self._membership.generation != self._generation:
+            raise PublishError("rows of partitions that changed hands are not written to disk")
         for partition, rows in newest.items():
             offset = appended[self._changelog, partition]
             if offset == UNKNOWN:
@@ -146,7 +148,7 @@ class Profiles:
         topic = self._topic
         left_open = self._left_open.get(partition, {})  # and not read again yet
         still_open = {o: earlier for o, earlier in left_open.items() if o >= reached} | dict(self._open_repeats(partition))
-        return PartitionState(topic.id, topic.partitions, self._committed(partition), reached, still_open).encode()
+        return PartitionState(topic.id, topic.partitions, self._membership.committed(partition), reached, still_open).encode()
 
     def _records(self, partition: int, rows: dict[bytes, FoldedRow]) -> list[OutRecord]:
         topic = self._topic.name

@@ -23,6 +23,7 @@ from assay.agents.progress import Progress
 from assay.agents.steer import InForce
 from assay.schemas.errors import AssayError, ServiceError
 from assay.schemas.reply_topics import ReplyTopics
+from assay.schemas.source import SourceTopic
 from assay.streams.app import build_app, partitioned_table, raw_topic
 from assay.streams.decision_reader import DecisionReader
 from assay.streams.ending import end_process, refuse_to_start
@@ -53,7 +54,7 @@ log = logging.getLogger("assay.worker")
 class Worker:
     """One member of the consumer group. Call `run`."""
 
-    def __init__(self, settings: Settings, in_force: InForce, partitions: int) -> None:
+    def __init__(self, settings: Settings, in_force: InForce, topic: SourceTopic) -> None:
         self.settings, self.in_force = settings, in_force
         self.name = settings.decided_by
         self.metrics = metrics = Metrics()
@@ -61,7 +62,7 @@ class Worker:
         self.progress = Progress(time.monotonic)
         options = client_options(settings)
         self.app = build_app(settings, ProfileTable)
-        self.table: ProfileTable = partitioned_table(self.app, "profiles", partitions)
+        self.table: ProfileTable = partitioned_table(self.app, "profiles", topic.partitions, settings.replication_factor)
         changelog = self.table.changelog_topic_name
         publisher = partial(Publisher, options, deadline=settings.publish_timeout_s)
         # Two connections: a changelog batch must not delay decisions.
@@ -78,11 +79,13 @@ class Worker:
             prefix=f"{settings.topic_prefix}assay",
             shards=settings.redis_shards,
             deadline=settings.redis_timeout_s,
+            source=topic.id,
+            may_write=lambda: self.app.consumer.is_member(),
         )
         self.source = SourceLog(self.app, options, settings.transactions)
         self.core = Core(
             settings, in_force, self._ports(options), metrics,
-            name=self.name, changelog=changelog, partitions=partitions, waiting=self.app.waiting,
+            name=self.name, changelog=changelog, partitions=topic.partitions, waiting=self.app.waiting,
         )  # fmt: skip
         self.http = HttpPort(
             settings.http_host, settings.http_port, metrics.registry,
@@ -186,6 +189,7 @@ class Worker:
         """Partitions are ours, and go on at these source offsets, which are committed."""
         for partition, start in starts.items():
             self.app.consumer.acknowledged[TP(self.settings.transactions, partition)] = start
+        self.app.consumer.heard_at = time.monotonic()  # it has just taken our commit
         self.progress.taken_over(starts)
 
     async def drain(self) -> None:

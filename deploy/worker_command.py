@@ -43,9 +43,9 @@ def worker(
     from assay.agents.worker import Worker
 
     in_force = InForce.load(settings)
-    partitions = asyncio.run(ensure_topics(settings))
+    topic = asyncio.run(ensure_topics(settings))
     with claim:
-        Worker(settings, in_force, partitions).run()
+        Worker(settings, in_force, topic).run()
 
 
 def _end_with(parent: int) -> None:

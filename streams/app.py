@@ -8,6 +8,7 @@ from yarl import URL
 from assay.streams.kafka import ssl_context
 from assay.streams.micro_batches import WaitingRecords
 from assay.streams.settings import Settings
+from assay.streams.topics import durable
 from assay.streams.transport import FlowControl, Transport
 
 RECOVERY_FETCHES = 6  # changelog fetches applied in one write; 1 keeps reading actives, 1,000 (the default) is 1 GB
@@ -49,13 +50,14 @@ def build_app(settings: Settings, table: type[faust.Table]) -> faust.App:
     return app
 
 
-def partitioned_table(app: faust.App, name: str, partitions: int) -> Any:
+def partitioned_table(app: faust.App, name: str, partitions: int, replicas: int = 1) -> Any:
     """A table of bytes whose changelog has these partitions; recovery applies a few whole fetches at a time."""
     return app.Table(
         name,
         key_type=bytes,
         value_type=bytes,
         partitions=partitions,
+        extra_topic_configs=durable(replicas),
         recovery_buffer_size=RECOVERY_FETCHES,
         standby_buffer_size=STANDBY_FETCHES,
     )

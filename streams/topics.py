@@ -10,6 +10,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from assay.schemas.errors import ServiceError, TopologyError
+from assay.schemas.source import SourceTopic
+from assay.streams.claims import topic_id
 from assay.streams.kafka import client_options
 from assay.streams.reading import connect
 from assay.streams.settings import Settings
@@ -41,8 +43,8 @@ def topic_specs(settings: Settings) -> list[TopicSpec]:
     ]
 
 
-async def ensure_topics(settings: Settings) -> int:
-    """Make what is missing, check what is there. Returns the number of partitions of the transactions topic.
+async def ensure_topics(settings: Settings) -> SourceTopic:
+    """Make what is missing, check what is there. Returns what the transactions topic is.
 
     Raises ServiceError where Kafka does not answer, TopologyError where a topic is not as it has to be.
     """
@@ -63,7 +65,12 @@ async def ensure_topics(settings: Settings) -> int:
                 )
             else:
                 await _check_configs(admin, spec)
-        return partitions
+        return SourceTopic(settings.transactions, await topic_id(admin._client, settings.transactions), partitions)
+
+
+def durable(replicas: int) -> dict[str, str]:
+    """What is acknowledged has to outlive a broker where there is more than one (invariant I3)."""
+    return {"min.insync.replicas": str(min(2, replicas))}
 
 
 async def describe(admin: AIOKafkaAdminClient) -> dict[str, int]:
@@ -92,8 +99,7 @@ async def _check_configs(admin: AIOKafkaAdminClient, spec: TopicSpec) -> None:
 
 
 async def _create(admin: AIOKafkaAdminClient, spec: TopicSpec, partitions: int, replicas: int) -> None:
-    # What is acknowledged has to outlive a broker where there is more than one (invariant I3).
-    configs = {**spec.configs, "min.insync.replicas": str(min(2, replicas))}
+    configs = {**spec.configs, **durable(replicas)}
     answer = await admin.create_topics(
         [NewTopic(spec.name, num_partitions=partitions, replication_factor=replicas, topic_configs=configs)]
     )

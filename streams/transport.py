@@ -47,6 +47,21 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer._isolation_level = "read_committed"  # an upstream transaction that was aborted is no payment
         return consumer
 
+    async def on_start(self) -> None:
+        """Take note of each heartbeat that the group has answered: a paused process can't trust what it believes."""
+        await super().on_start()
+        coordinator = self._consumer._coordinator
+        beat = coordinator._do_heartbeat
+
+        async def noted() -> bool:
+            asked_at = time.monotonic()
+            heard: bool = await beat()
+            if heard:
+                self.consumer.heard_at = asked_at
+            return heard
+
+        coordinator._do_heartbeat = noted
+
 
 class Consumer(driver.Consumer):
     """Whole fetches in, our own offsets out, and a drained flow before partitions are given up."""
@@ -56,11 +71,16 @@ class Consumer(driver.Consumer):
         self.finished: dict[TP, int] = {}  # next offset to commit; set by the flow, in order
         self.acknowledged: dict[TP, int] = {}  # the offset that the broker has taken
         self.revocations = 0
+        self.heard_at = 0.0  # when the group last counted on us (monotonic seconds)
         self.drain: Callable[[], Awaitable[None]] | None = None  # waits for the micro-batches in flight
         self.drain_timeout_s = 4.0
 
     def _new_consumer_thread(self) -> ConsumerThread:
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    def is_member(self) -> bool:
+        """Whether the group still counts on us, as far as can be known here; unless it has, others may own our partitions."""
+        return bool(time.monotonic() - self.heard_at < self.app.conf.broker_session_timeout)
 
     # -- whole fetches ------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,8 @@ class EntityAnswer:
     """Windows float32 (n, 24), `ABSENT` where the transaction has no such entity; sequence numbers int64 (n, 4), there 0.
 
     Where Redis did not answer in time, available is False, windows are NaN, numbers 0, and reason is one of: deadline,
-    unreachable, refused, unreadable, behind (too much is to be sent first), resting (it failed too often).
+    unreachable, refused, unreadable, behind (too much is to be sent first), resting (it failed too often), not_a_member
+    (the group may have given our partitions to others).
     """
 
     values: npt.NDArray[np.float32]
@@ -55,7 +56,8 @@ class Entities:
     """What instruments, merchants, devices and addresses have seen.
 
     deadline: seconds from the call of `observe` to its answer. source: identity of the source topic, such as its Kafka
-    topic id, since offsets are compared. clock: seconds that never go back. Raises SettingError.
+    topic id, since offsets are compared. may_write: whether our partitions are still ours; while they are not, nothing is
+    sent. clock: seconds that never go back. Raises SettingError.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Entities:
         deadline: float = 0.02,
         source: str = "",
         rest: float = REST_S,
+        may_write: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not set(prefix).isdisjoint("{}"):
@@ -78,7 +81,7 @@ class Entities:
             )
         self._link = RedisLink(url)
         self._keyspace = Keyspace(prefix, source, shards)
-        self._deadline, self._rest, self._clock = deadline, rest, clock
+        self._deadline, self._rest, self._may_write, self._clock = deadline, rest, may_write, clock
         self._lock = asyncio.Lock()  # held by whoever uses the connection
         self._queue: deque[Observed] = deque()  # in the order of the calls; the first is the next to be applied
         self._recovery: asyncio.Task[None] | None = None
@@ -137,6 +140,8 @@ class Entities:
                     self._drop(self._queue[0])
 
     async def _turn(self, batch: Observed, until: float) -> EntityAnswer:
+        if not self._may_write():
+            return _unavailable(batch, "not_a_member")
         if self.resting:
             if self._clock() >= self._rests_until:
                 self._recover()
@@ -193,7 +198,7 @@ class Entities:
             async with self._lock:
                 if not self._link.connected:
                     await self._link.connect()
-            while self._queue and self._queue[0].given_up:
+            while self._queue and self._queue[0].given_up and self._may_write():
                 async with self._lock:
                     if self._queue and self._queue[0].given_up:
                         await self._send(self._queue[0], asyncio.get_running_loop().time() + CATCH_UP_S)
