@@ -84,9 +84,12 @@ def error_reply(refusal: Refusal) -> OutRecord | None:
     body = {"action": "review", "tier": "refused", "error": error, "transaction_id": refusal.transaction_id}
     withheld = refusal.code is RefusalCode.CARD_NUMBER
     trace = [] if withheld else _trace(refusal.record)
+    key = refusal.record.key
+    if withheld or len(key or b"") > MAX_KEY_BYTES:  # a reply that a topic does not take costs others theirs
+        key = None
     headers = reply_headers(refusal.address, refusal.source, trace, event_type=ERROR_TYPE)
     headers += [(ERROR_HEADER, refusal.code.encode()), (NEST_ERROR_HEADER, orjson.dumps(error))]
-    return None if withheld else refusal.record.key, orjson.dumps(body), headers
+    return key, orjson.dumps(body), headers
 
 
 def _why(refusal: Refusal) -> list[Header]:

@@ -106,6 +106,13 @@ def test_a_caller_without_a_usable_address_gets_none() -> None:
     assert error_reply(refusal(address=None)) is None
 
 
+def test_an_error_is_small_however_large_the_key() -> None:
+    out = error_reply(refusal(key=b"k" * 1_048_000))
+    assert out is not None
+    assert out[0] is None
+    assert size(out) < 4_096
+
+
 def test_codes_are_stable() -> None:
     assert [*RefusalCode] == [
         "too_large", "content_type", "malformed", "missing", "invalid", "timestamp_ahead", "card_number", "correlation",
