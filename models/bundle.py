@@ -28,13 +28,12 @@ from assay.models.manifest import SCORED_TIERS, File, Manifest, Member
 from assay.models.reasons import Catalogue
 from assay.schemas.decision import Tier
 from assay.schemas.errors import BundleError
+from assay.schemas.limits import MAX_BUNDLE_FILE_BYTES, MAX_MANIFEST_BYTES
 from assay.tables.features import FEATURE_COUNT, NAMES, features_digest
 
 MANIFEST = "manifest.json"
 REASONS = "reasons.yaml"
 REPORT = "report.json"
-MAX_MANIFEST_BYTES = 1024 * 1024
-MAX_FILE_BYTES = 64 * 1024 * 1024
 RETRAIN = "make it anew with `assay train`, or restore the directory as it was made"
 _WARM_ROWS = 67  # whole lockstep groups and a remainder
 
@@ -214,7 +213,7 @@ def _read_files(path: Path, manifest: Manifest) -> dict[str, bytes]:
     for name, entry in manifest.files.items():
         if Path(name).name != name:
             raise BundleError(f"{path / MANIFEST} names a file outside of the bundle", got=name, mend=RETRAIN)
-        data = _read(path / name, MAX_FILE_BYTES)
+        data = _read(path / name, MAX_BUNDLE_FILE_BYTES)
         if len(data) != entry.size:
             raise BundleError(
                 f"{path / name} has another size", expected=f"{entry.size} bytes", got=f"{len(data)} bytes", mend=RETRAIN

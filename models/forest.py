@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.models.ubjson import parse_ubjson
+from assay.schemas.limits import MAX_TREE_DEPTH
 from assay.tables.compiled import compiled
 
-MAX_DEPTH = 8  # a complete tree doubles with each level
 LOCKSTEP = 8  # rows walked together
 
 Floats = npt.NDArray[np.float32]
@@ -64,8 +64,8 @@ def read_forest(members: Sequence[bytes], features: int) -> Forest:
             ) from None
         ends.append(len(trees))
     depth = max(_depth(tree) for tree in trees)
-    if depth > MAX_DEPTH:
-        raise ValueError(f"a tree of depth {depth}; at most {MAX_DEPTH} is served")
+    if depth > MAX_TREE_DEPTH:
+        raise ValueError(f"a tree of depth {depth}; at most {MAX_TREE_DEPTH} is served")
     slots, leaves = 2**depth - 1, 2**depth
     forest = Forest(
         depth=depth,

@@ -15,12 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from assay.models.forest import heaviest
 from assay.schemas.errors import BundleError
-from assay.schemas.limits import MAX_REASONS
+from assay.schemas.limits import MAX_CACHED_WORDINGS, MAX_REASONS
 from assay.tables.features import NAMES
 
 SHIPPED = Path(__file__).with_name("reasons.yaml")
 LEAST_WEIGHT = 0.05  # log-odds: what moved the score less is not worth a line
-_TEXTS_KEPT = 65_536
 
 
 class Reason(NamedTuple):
@@ -61,7 +60,7 @@ class Catalogue:
     def __init__(self, wordings: Mapping[str, _Wording]) -> None:
         self._wordings = [wordings[name] for name in NAMES]
         # The same few counts and codes come again and again; a text costs 1 us to make and .1 to find.
-        self.word = lru_cache(maxsize=_TEXTS_KEPT)(self._word)
+        self.word = lru_cache(maxsize=MAX_CACHED_WORDINGS)(self._word)
 
     @classmethod
     def parse(cls, raw: bytes, path: Path) -> "Catalogue":

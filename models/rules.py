@@ -24,12 +24,10 @@ from assay.models.policy import SEVERITY
 from assay.models.rule_columns import ATTRIBUTE, OFFERED, attribute_types, build, quote_attributes, type_of
 from assay.schemas.decision import Action
 from assay.schemas.errors import RulesError
+from assay.schemas.limits import MAX_PREDICATE_CHARACTERS, MAX_RULES, MAX_RULES_FILE_BYTES
 from assay.schemas.transaction import Transaction
 
 SHIPPED = Path(__file__).with_name("rules.yaml")
-MAX_FILE_BYTES = 1024 * 1024
-MAX_RULES = 256
-MAX_PREDICATE_CHARACTERS = 4_096
 
 _WORDS = "over|select|current_date|current_time|current_timestamp|localtime|localtimestamp|interval"
 _FUNCTIONS = (
@@ -110,13 +108,15 @@ class Rules:
         path = path or SHIPPED
         try:
             with path.open("rb") as file:
-                raw = file.read(MAX_FILE_BYTES + 1)
+                raw = file.read(MAX_RULES_FILE_BYTES + 1)
         except OSError as error:
             raise RulesError(
                 f"{path} can't be read", expected="a rules file", got=str(error.strerror), mend="give another path"
             ) from None
-        if len(raw) > MAX_FILE_BYTES:
-            raise RulesError(f"{path} is too large", expected=f"at most {MAX_FILE_BYTES} bytes", mend="split or shorten it")
+        if len(raw) > MAX_RULES_FILE_BYTES:
+            raise RulesError(
+                f"{path} is too large", expected=f"at most {MAX_RULES_FILE_BYTES} bytes", mend="split or shorten it"
+            )
         return cls(_parse(raw, path), hashlib.sha256(raw).hexdigest())
 
     def evaluate(

@@ -13,6 +13,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from assay.schemas.instant import Instant
+from assay.schemas.limits import MAX_CACHED_TEXTS
 from assay.schemas.source import Source
 
 SCORE_DECIMALS = 6
@@ -231,6 +232,6 @@ def decided_for(decision: bytes) -> Source:
     return Source(source["topic"], source["partition"], source["offset"])
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(MAX_CACHED_TEXTS)
 def _moment(ms: int) -> str:
     return str(Instant(ms, 0))

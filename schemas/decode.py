@@ -14,7 +14,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from assay.schemas.card_number import holds_card_number, may_hold_card_number, path_of_card_number, texts
 from assay.schemas.headers import CONTENT_TYPE_HEADER, Envelope, Header, ReplyAddress, read_headers
-from assay.schemas.limits import LATE_AFTER_MS, MAX_FUTURE_MS, MAX_ID_CHARACTERS, MAX_KEY_BYTES, MAX_VALUE_BYTES
+from assay.schemas.limits import (
+    LATE_AFTER_MS,
+    MAX_CACHED_HEADER_FORMS,
+    MAX_FUTURE_MS,
+    MAX_ID_CHARACTERS,
+    MAX_KEY_BYTES,
+    MAX_VALUE_BYTES,
+)
 from assay.schemas.refusal import Refusal
 from assay.schemas.refused import RefusalCode, Refused
 from assay.schemas.source import Source, SourceRecord
@@ -67,7 +74,7 @@ def parse_json(value: bytes) -> object:
 PARSERS: dict[str, Parser] = {"": parse_json, "application/json": parse_json}
 
 
-@lru_cache(maxsize=256)
+@lru_cache(MAX_CACHED_HEADER_FORMS)
 def _parser(content_type: bytes) -> Parser:
     media_type = content_type.decode("ascii", "replace").split(";", 1)[0].strip().lower()
     parser = PARSERS.get(media_type)

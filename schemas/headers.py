@@ -13,7 +13,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from assay.schemas.instant import Instant
-from assay.schemas.limits import DEFAULT_DEADLINE_MS, MAX_CORRELATION_BYTES, MAX_HEADER_BYTES
+from assay.schemas.limits import (
+    DEFAULT_DEADLINE_MS,
+    MAX_CACHED_HEADER_FORMS,
+    MAX_CACHED_TEXTS,
+    MAX_CORRELATION_BYTES,
+    MAX_HEADER_BYTES,
+)
 from assay.schemas.refused import RefusalCode, Refused
 from assay.schemas.reply_topics import is_topic_name
 from assay.schemas.source import (
@@ -100,7 +106,7 @@ class _Plan(NamedTuple):
     deadlines: tuple[int, ...]  # in order of precedence
 
 
-@lru_cache(maxsize=256)
+@lru_cache(MAX_CACHED_HEADER_FORMS)
 def _plan(names: tuple[str, ...]) -> _Plan:
     text = "\n".join(names).encode(errors="surrogatepass")
     if len(text) > MAX_HEADER_BYTES:  # and so it is not kept: what is raised is not cached
@@ -166,7 +172,7 @@ def _too_large() -> Refused:
     return Refused(RefusalCode.TOO_LARGE, "headers", f"at most {MAX_HEADER_BYTES} bytes of names and values together")
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(MAX_CACHED_TEXTS)
 def _topic(name: str, value: bytes) -> str:
     topic = value.decode("ascii", "replace")
     if not is_topic_name(topic):
@@ -174,7 +180,7 @@ def _topic(name: str, value: bytes) -> str:
     return topic
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(MAX_CACHED_TEXTS)
 def _partition(dialect: Dialect, value: bytes) -> int:
     """Ours: digits. Spring: 4 bytes, big-endian, or digits (NestJS): a first byte of 0 tells them apart. SmallRye: 4 bytes."""
     number = -1
@@ -282,6 +288,6 @@ def reply_headers(
     )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(MAX_CACHED_TEXTS)
 def _event_source(topic: str) -> bytes:
     return b"/assay/" + topic.encode()

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
+from assay.schemas.limits import MAX_CACHED_TEXTS
+
 MAX_EPOCH_MS = 253_402_300_799_999  # the end of the year 9999, the last that RFC 3339 can write
 EXPECTED = "RFC 3339 with an offset, or integer epoch milliseconds, from 1970 to 9999"
 
@@ -89,7 +91,7 @@ def _read(value: object) -> Instant:
 # seen before.
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(MAX_CACHED_TEXTS)
 def _second_ms(text: str) -> int:
     """Milliseconds of "2026-03-01T12:00:00", without regard to an offset."""
     match = _DAY_AND_TIME.fullmatch(text)
@@ -100,7 +102,7 @@ def _second_ms(text: str) -> int:
     return ((days * 24 + int(hour)) * 60 + int(minute)) * 60_000 + int(second) * 1000
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(MAX_CACHED_TEXTS)
 def _rest(text: str) -> tuple[int, int | None]:
     """Milliseconds to add for ".250+01:00", and the minutes of the offset."""
     match = _REST.fullmatch(text)
@@ -116,6 +118,6 @@ def _rest(text: str) -> tuple[int, int | None]:
     return ms + offset * 60_000, -offset or None
 
 
-@lru_cache(maxsize=512)
+@lru_cache(MAX_CACHED_TEXTS)
 def _second_text(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

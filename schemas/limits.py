@@ -1,4 +1,7 @@
-"""Every bound, by name (invariant I5). A setting may lower some of them; none is unbounded."""
+"""Every bound, by name (invariant I5). A test feeds one more than each; layouts and facts of protocols stand with those.
+
+Those of a micro-batch are what its settings begin with, each of which has a range of its own.
+"""
 
 # A record
 MAX_VALUE_BYTES = 64 * 1024
@@ -33,11 +36,18 @@ RECENT_DECISIONS = 50_000  # in memory, all users together
 RECENT_ROWS = 20_000  # profile rows held in memory, beside those not yet durable
 MAX_CACHED_DIGESTS = 65_536  # of identifiers, and as many of addresses
 MAX_CACHED_ZONE_OFFSETS = 16_384  # one for each time zone and day, and for quarters of an hour
+MAX_CACHED_HEADER_FORMS = 256  # which headers a record has, in their order; and content types
+MAX_CACHED_TEXTS = 4_096  # of moments, reply topics, partitions: each kind
+MAX_CACHED_WORDINGS = 65_536  # of a feature at a value
 
 # Entities
 MAX_WAITING_OBSERVATIONS = 50_000  # transactions whose observations Redis has not taken yet; the oldest are dropped
 MAX_CAUGHT_UP_AT_ONCE = 512  # of them, sent ahead of a micro-batch that waits for its answer
+MAX_REFUSALS = 3  # of one micro-batch, by Redis; then it is dropped, so that others can go on
 FAILURES_TO_REST = 5  # calls to Redis in a row; then it is left alone for a while
+REDIS_REST_S = 1.0
+REDIS_CONNECT_S = 1.0
+REDIS_CATCH_UP_S = 1.0  # for one micro-batch that nobody waits for
 
 # Off the answer path
 MAX_WAITING_EVIDENCE_BATCHES = 256
@@ -49,3 +59,11 @@ MAX_WAITING_LOG_LINES = 10_000
 # A client that waits for decisions
 MAX_WAITING_CALLS = 10_000
 CALLS_REMEMBERED = 50_000  # that have ended: tells a late reply and a second one from a stranger's
+
+# A file that was given
+MAX_RULES_FILE_BYTES = 1024 * 1024
+MAX_RULES = 256
+MAX_PREDICATE_CHARACTERS = 4_096
+MAX_MANIFEST_BYTES = 1024 * 1024
+MAX_BUNDLE_FILE_BYTES = 64 * 1024 * 1024
+MAX_TREE_DEPTH = 8  # a complete tree doubles with each level

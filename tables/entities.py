@@ -22,15 +22,19 @@ import numpy.typing as npt
 from redis.exceptions import ResponseError
 
 from assay.schemas.errors import SettingError
-from assay.schemas.limits import FAILURES_TO_REST, MAX_CAUGHT_UP_AT_ONCE, MAX_WAITING_OBSERVATIONS
+from assay.schemas.limits import (
+    FAILURES_TO_REST,
+    MAX_CAUGHT_UP_AT_ONCE,
+    MAX_REFUSALS,
+    MAX_WAITING_OBSERVATIONS,
+    REDIS_CATCH_UP_S,
+    REDIS_CONNECT_S,
+    REDIS_REST_S,
+)
 from assay.tables.entity_call import Keyspace, Observed, observed
 from assay.tables.entity_layout import ENTITIES, HEADER_BYTES, WINDOWS_PER_ENTITY
 from assay.tables.events import EVENT, Events
-from assay.tables.redis_link import CONNECT_S, OUTAGES, RedisLink
-
-CATCH_UP_S = 1.0  # for one micro-batch that nobody waits for
-REST_S = 1.0
-REFUSALS = 3  # of one micro-batch; then it is dropped, so that others can go on
+from assay.tables.redis_link import OUTAGES, RedisLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class Entities:
         shards: int = 1,
         deadline: float = 0.02,
         source: str = "",
-        rest: float = REST_S,
+        rest: float = REDIS_REST_S,
         may_write: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -111,7 +115,7 @@ class Entities:
     async def close(self) -> None:
         """Send what waits, if Redis takes it within two seconds, and disconnect. What is left counts as dropped."""
         if self.waiting and not self.resting:
-            await asyncio.wait({self._recover()}, timeout=CONNECT_S + CATCH_UP_S)
+            await asyncio.wait({self._recover()}, timeout=REDIS_CONNECT_S + REDIS_CATCH_UP_S)
         if self._recovery is not None:
             self._recovery.cancel()
             await asyncio.wait({self._recovery})
@@ -180,7 +184,7 @@ class Entities:
         except ResponseError as error:
             # An error from within the function comes back each time; others (read only, out of memory) pass.
             batch.refusals += "script:" in str(error)
-            if batch.refusals >= REFUSALS and batch.given_up:
+            if batch.refusals >= MAX_REFUSALS and batch.given_up:
                 self._drop(batch)
             raise
         self._failures = 0
@@ -201,7 +205,7 @@ class Entities:
             while self._queue and self._queue[0].given_up and self._may_write():
                 async with self._lock:
                     if self._queue and self._queue[0].given_up:
-                        await self._send(self._queue[0], asyncio.get_running_loop().time() + CATCH_UP_S)
+                        await self._send(self._queue[0], asyncio.get_running_loop().time() + REDIS_CATCH_UP_S)
             self._failures = 0
         except OUTAGES:
             self._failed()

@@ -12,9 +12,9 @@ from redis.asyncio import ConnectionPool
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from assay.schemas.errors import ServiceError, SettingError
+from assay.schemas.limits import REDIS_CONNECT_S
 from assay.tables.entity_call import library
 
-CONNECT_S = 1.0
 GRACE_S = 0.001  # to take an answer that came in time, while this process was busy with something else
 READ_BYTES = 256 * 1024
 OUTAGES = (RedisError, OSError, TimeoutError)
@@ -26,7 +26,7 @@ class RedisLink:
     def __init__(self, url: str) -> None:
         try:
             self._pool: Any = ConnectionPool.from_url(
-                url, protocol=2, socket_timeout=None, socket_connect_timeout=CONNECT_S, socket_read_size=READ_BYTES
+                url, protocol=2, socket_timeout=None, socket_connect_timeout=REDIS_CONNECT_S, socket_read_size=READ_BYTES
             )
         except ValueError as error:
             raise SettingError(
@@ -52,7 +52,7 @@ class RedisLink:
         connection = self._pool.make_connection()
         name, _, code = library()
         try:
-            async with asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout(REDIS_CONNECT_S):
                 await connection.connect()
                 await connection.send_command("FUNCTION", "LIST", "LIBRARYNAME", name)
                 if not await connection.read_response():

@@ -1,0 +1,162 @@
+"""One more than each limit of the entities (invariant I5): what Redis is not asked for, and what it will never learn."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from redis.exceptions import ResponseError
+
+from assay.schemas import limits
+from assay.tables import entities as module
+from assay.tables import redis_link
+from assay.tables.entities import Entities, EntityAnswer
+from assay.tables.events import EVENT, Events
+from assay.tables.redis_link import OUTAGES, RedisLink
+
+UNHURRIED_S = 30.0
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Link:
+    """A Redis that does as it is told: refuses, hangs, or takes everything."""
+
+    def __init__(self) -> None:
+        self.connected, self.connects, self.sent = True, 0, 0
+        self.refuses: Exception | None = ConnectionError("gone")
+        self.hangs = False
+
+    async def connect(self) -> None:
+        self.connects += 1
+
+    async def exchange(self, commands: Any, until: float) -> list[object]:
+        self.sent += 1
+        if self.hangs:
+            async with asyncio.timeout_at(until):
+                await asyncio.Event().wait()
+        if self.refuses is not None:
+            raise self.refuses
+        return [None for _ in commands]
+
+    async def disconnect(self) -> None:
+        pass
+
+
+class Stand:
+    """Entities over such a Redis, and payments for them."""
+
+    def __init__(self) -> None:
+        self.link, self.clock, self._offset = Link(), Clock(), 0
+        self.entities = Entities("redis://127.0.0.1:1/0", prefix="x", deadline=UNHURRIED_S, clock=self.clock)
+        self.entities._link = self.link  # type: ignore[assignment]
+
+    def payments(self, count: int) -> Events:
+        events = np.zeros(count, EVENT)
+        events["offset"] = np.arange(self._offset, self._offset + count)
+        events["merchant"] = 7
+        self._offset += count
+        return events
+
+    async def observe(self, count: int = 1) -> EntityAnswer:
+        return await self.entities.observe(self.payments(count), np.zeros(count, np.int64))
+
+    async def recovered(self) -> None:
+        """Return once what was begun behind the answers has ended."""
+        if self.entities._recovery is not None:
+            await asyncio.wait({self.entities._recovery}, timeout=UNHURRIED_S)
+
+    async def rest(self) -> None:
+        """Let it fail until Redis is left alone."""
+        while not self.entities.resting:
+            await self.observe()
+            await self.recovered()
+
+
+@pytest.fixture
+async def stand() -> Stand:
+    return Stand()
+
+
+async def test_i5_failures_to_rest_the_last_one_leaves_redis_alone(stand: Stand) -> None:
+    for _ in range(limits.FAILURES_TO_REST - 1):
+        stand.entities._failed()
+    assert not stand.entities.resting
+    stand.entities._failed()
+    assert (await stand.observe()).reason == "resting"
+    assert stand.link.sent == 0
+
+
+async def test_i5_redis_rest_s_is_how_long_it_is_left_alone(stand: Stand) -> None:
+    await stand.rest()
+    before = stand.link.sent
+    await stand.observe()
+    assert stand.link.sent == before
+    stand.clock.now = limits.REDIS_REST_S
+    await stand.observe()
+    await stand.recovered()
+    assert stand.link.sent == before + 1
+
+
+async def test_i5_max_waiting_observations_one_more_drops_and_counts_the_oldest(stand: Stand) -> None:
+    await stand.rest()
+    first = stand.entities.waiting
+    await stand.observe(10_000 - first)
+    for _ in range(limits.MAX_WAITING_OBSERVATIONS // 10_000 - 1):
+        await stand.observe(10_000)
+    assert (stand.entities.waiting, stand.entities.dropped) == (limits.MAX_WAITING_OBSERVATIONS, 0)
+    await stand.observe(1)
+    assert (stand.entities.waiting, stand.entities.dropped) == (limits.MAX_WAITING_OBSERVATIONS, 1)
+
+
+async def test_i5_max_caught_up_at_once_one_more_is_sent_behind_the_answer(stand: Stand) -> None:
+    stand.link.refuses, stand.link.hangs = None, True
+    stand.entities._deadline = 0.0
+    await stand.observe(limits.MAX_CAUGHT_UP_AT_ONCE + 1)
+    stand.link.hangs = False
+    stand.entities._deadline = UNHURRIED_S
+    assert (await stand.observe()).reason == "behind"
+    await stand.recovered()
+    assert stand.entities.waiting == 0
+
+
+async def test_i5_max_refusals_one_more_is_not_asked_for(stand: Stand) -> None:
+    stand.link.refuses = ResponseError("script: cannot be run")
+    await stand.observe()
+    for _ in range(limits.MAX_REFUSALS):
+        stand.entities._recover()
+        await stand.recovered()
+    assert (stand.link.sent, stand.entities.waiting, stand.entities.dropped) == (limits.MAX_REFUSALS, 0, 1)
+
+
+async def test_i5_redis_catch_up_s_later_what_waits_goes_on_waiting(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REDIS_CATCH_UP_S", 0.01)
+    stand.link.hangs = True
+    stand.entities._deadline = 0.0
+    await stand.observe()
+    stand.entities._recover()
+    await stand.recovered()
+    assert (stand.entities.waiting, stand.entities.dropped) == (1, 0)
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Of a server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+async def test_i5_redis_connect_s_later_it_counts_as_an_outage(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_link, "REDIS_CONNECT_S", 0.05)
+    link = RedisLink(f"redis://127.0.0.1:{silent_port}/0")
+    async with asyncio.timeout(UNHURRIED_S):
+        with pytest.raises(OUTAGES):
+            await link.connect()
+    assert not link.connected
