@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PORTIONS := schemas tables models streams agents deploy
 ARGS ?=
+KILLS ?= 100
 # pip's progress is for somebody who watches; a log needs none of it.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(shell [ -t 2 ] || echo --quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint lock docs demo bench wheel clean
+.PHONY: help setup test lint lock docs demo bench chaos wheel clean
 
 help: ## show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +51,10 @@ demo: setup ## everything at once: services, training, two workers, live payment
 bench: setup ## measure: drain, latency, CPU per stage
 	@$(BIN)/assay services fetch
 	@$(BIN)/python perf/bench.py $(ARGS)
+
+chaos: setup ## kill, stop and cut off real workers under traffic, and check every verdict (KILLS=100)
+	@$(BIN)/assay services fetch
+	@$(BIN)/python -m tests.chaos --kills $(KILLS) $(ARGS)
 
 docs: setup ## make the generated pages anew
 	$(BIN)/python -m assay.deploy.settings_page > docs/settings.md
