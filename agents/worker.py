@@ -23,7 +23,6 @@ from assay.agents.progress import Progress
 from assay.agents.steer import InForce
 from assay.schemas.errors import AssayError, ServiceError
 from assay.schemas.reply_topics import ReplyTopics
-from assay.schemas.source import SourceTopic
 from assay.streams.app import build_app, partitioned_table, raw_topic
 from assay.streams.decision_reader import DecisionReader
 from assay.streams.ending import end_process, refuse_to_start
@@ -36,6 +35,7 @@ from assay.streams.read_back import LogReader
 from assay.streams.replies import Replies
 from assay.streams.settings import Settings
 from assay.streams.source_log import SourceLog
+from assay.streams.topics import Topics
 from assay.tables.entities import Entities
 from assay.tables.fold import warm
 from assay.tables.profile_table import ProfileTable
@@ -54,7 +54,7 @@ log = logging.getLogger("assay.worker")
 class Worker:
     """One member of the consumer group. Call `run`."""
 
-    def __init__(self, settings: Settings, in_force: InForce, topic: SourceTopic) -> None:
+    def __init__(self, settings: Settings, in_force: InForce, topics: Topics) -> None:
         self.settings, self.in_force = settings, in_force
         self.name = settings.decided_by
         self.metrics = metrics = Metrics()
@@ -62,12 +62,11 @@ class Worker:
         self.progress = Progress(time.monotonic)
         options = client_options(settings)
         self.app = build_app(settings, ProfileTable)
-        self.table: ProfileTable = partitioned_table(self.app, "profiles", topic.partitions, settings.replication_factor)
-        changelog = self.table.changelog_topic_name
-        publisher = partial(Publisher, options, deadline=settings.publish_timeout_s)
+        self.table: ProfileTable = partitioned_table(self.app, "profiles", topics.transactions.partitions)
+        publisher = partial(Publisher, options, deadline=settings.publish_timeout_s, max_bytes=topics.max_bytes)
         # Two connections: a changelog batch must not delay decisions.
         self.log_publisher = publisher(owned=(settings.decisions, settings.dead_letters))
-        self.changelog_publisher = publisher(owned=(changelog,))
+        self.changelog_publisher = publisher(owned=(settings.changelog,))
         self.ownership = Ownership(
             options, settings.group_id, (self.log_publisher, self.changelog_publisher), settings.publish_timeout_s
         )
@@ -79,13 +78,14 @@ class Worker:
             prefix=f"{settings.topic_prefix}assay",
             shards=settings.redis_shards,
             deadline=settings.redis_timeout_s,
-            source=topic.id,
+            source=topics.transactions.id,
             may_write=lambda: self.app.consumer.is_member(),
         )
         self.source = SourceLog(self.app, options, settings.transactions)
         self.core = Core(
             settings, in_force, self._ports(options), metrics,
-            name=self.name, changelog=changelog, partitions=topic.partitions, waiting=self.app.waiting,
+            name=self.name, changelog=settings.changelog, partitions=topics.transactions.partitions,
+            waiting=self.app.waiting, dead_letter_bytes=topics.max_bytes[settings.dead_letters],
         )  # fmt: skip
         self.http = HttpPort(
             settings.http_host, settings.http_port, metrics.registry,
@@ -174,6 +174,7 @@ class Worker:
     def _wire(self) -> None:
         """Hang the parts into Faust: two agents, the take-over, the drain, the watch over progress, the end."""
         self.table.on_failure = end_process
+        self.table.topic_id = self.ownership.topic_id
         self.table.take_over = self._take_over
         self.app.agent(raw_topic(self.app, self.settings.transactions), name="score")(self.core.run)
         self.app.agent(raw_topic(self.app, self.settings.outcomes), name="learn")(self._learn)

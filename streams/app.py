@@ -8,7 +8,6 @@ from yarl import URL
 from assay.streams.kafka import ssl_context
 from assay.streams.micro_batches import WaitingRecords
 from assay.streams.settings import Settings
-from assay.streams.topics import durable
 from assay.streams.transport import FlowControl, Transport
 
 RECOVERY_FETCHES = 6  # changelog fetches applied in one write; 1 keeps reading actives, 1,000 (the default) is 1 GB
@@ -42,6 +41,7 @@ def build_app(settings: Settings, table: type[faust.Table]) -> faust.App:
         table_standby_replicas=settings.standby_replicas,
         stream_wait_empty=True,
         stream_recovery_delay=0.0,
+        recovery_consistency_check=False,  # ours says what to do (tables/changelog.py)
     )
     app.flow_control = FlowControl()
     app.transport = Transport(brokers, app)
@@ -50,14 +50,13 @@ def build_app(settings: Settings, table: type[faust.Table]) -> faust.App:
     return app
 
 
-def partitioned_table(app: faust.App, name: str, partitions: int, replicas: int = 1) -> Any:
+def partitioned_table(app: faust.App, name: str, partitions: int) -> Any:
     """A table of bytes whose changelog has these partitions; recovery applies a few whole fetches at a time."""
     return app.Table(
         name,
         key_type=bytes,
         value_type=bytes,
         partitions=partitions,
-        extra_topic_configs=durable(replicas),
         recovery_buffer_size=RECOVERY_FETCHES,
         standby_buffer_size=STANDBY_FETCHES,
     )

@@ -126,5 +126,5 @@ def _foreign(got: str) -> ChangelogError:
         "a stored profile is not a row of this version",
         expected=f"{ROW_BYTES} bytes of layout {LAYOUT_VERSION}",
         got=got,
-        mend="run the version that wrote it, or rebuild the profiles from the transactions topic",
+        mend="run the version that wrote it, or stop the workers and run `assay rebuild`",
     )

@@ -12,10 +12,13 @@ import faust
 from faust.stores.base import Store
 from faust.types import TP
 
+from assay.tables.changelog import InLog, check_recovered
+from assay.tables.layouts import LAYOUTS
 from assay.tables.profile import ROW_BYTES
 from assay.tables.store import RowStore
 
 TakeOver = Callable[[int, set[TP], set[TP]], Awaitable[bool]]  # (generation, active, standby) changelog partitions
+TopicId = Callable[[str], Awaitable[str]]
 STALE_POLL_S = 0.01
 
 
@@ -25,7 +28,7 @@ class ProfileStore(Store):
     def __init__(self, url: Any, app: Any, table: Any, **kwargs: Any) -> None:
         super().__init__(url, app, table, **kwargs)
         self.data: dict[bytes, bytes] = {}  # Faust wants a dict; rows are never reached as table[key]
-        self.rows = RowStore(Path(app.conf.tabledir), ROW_BYTES)
+        self.rows = RowStore(Path(app.conf.tabledir), ROW_BYTES, LAYOUTS.current)
 
     def __bool__(self) -> bool:
         return True
@@ -83,9 +86,11 @@ class ProfileTable(faust.Table):
     """The table, with the hook for taking partitions over that Faust awaits before the source is resumed.
 
     `take_over` says whether the partitions are ours; if the group has gone on without us, the next generation is waited for.
+    Before it is asked, what was recovered is checked, with `topic_id` to tell a topic that was made anew.
     """
 
     take_over: TakeOver | None = None
+    topic_id: TopicId | None = None
     on_failure: Callable[[str, BaseException], None]
     _taking_over: asyncio.Future[bool] | None = None
 
@@ -110,11 +115,10 @@ class ProfileTable(faust.Table):
         revocations, ours = consumer.revocations, True
         try:
             await super().on_recovery_completed(active_tps, standby_tps)
-            if self.take_over is not None:
-                self._taking_over = asyncio.ensure_future(self.take_over(generation, set(active_tps), set(standby_tps)))
-                await asyncio.wait([self._taking_over])
-                if not self._taking_over.cancelled():
-                    ours = self._taking_over.result()
+            self._taking_over = asyncio.ensure_future(self._take_over(generation, set(active_tps), set(standby_tps)))
+            await asyncio.wait([self._taking_over])
+            if not self._taking_over.cancelled():
+                ours = self._taking_over.result()
         except Exception as error:  # recovery would drop it (recovery.py:641) and resume
             self.on_failure("partitions could not be taken over", error)
         while (not ours or consumer.revocations != revocations) and self.app.consumer_generation_id == generation:
@@ -125,3 +129,23 @@ class ProfileTable(faust.Table):
         if self._taking_over is not None and not self._taking_over.done():
             self._taking_over.cancel()
             await asyncio.wait([self._taking_over])
+
+    async def _take_over(self, generation: int, active: set[TP], standby: set[TP]) -> bool:
+        await self._check_recovered(active)
+        return self.take_over is None or await self.take_over(generation, active, standby)
+
+    async def _check_recovered(self, active: set[TP]) -> None:
+        """Raises ChangelogError where the rows of these partitions are not all that the changelog has ever said."""
+        if not active or self.topic_id is None:
+            return
+        topic_id = await self.topic_id(self.changelog_topic_name)
+        earliest, ends = await self.app.consumer.earliest_offsets(*active), await self.app.consumer.highwaters(*active)
+        for tp in sorted(active):
+            self.rows.check(tp.partition)
+            check_recovered(
+                tp.partition,
+                self.rows.on_disk(tp.partition),
+                InLog(topic_id, earliest[tp], ends[tp]),
+                self.rows.path(tp.partition),
+            )
+            self.rows.belongs_to(tp.partition, topic_id)

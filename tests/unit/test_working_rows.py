@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.schemas.errors import ChangelogError
 from assay.tables.profile import ROW_BYTES, new_row
 from assay.tables.store import RowStore
 from assay.tables.working_rows import UserKey, WorkingRows
@@ -69,25 +68,3 @@ def test_only_folded_rows_are_to_be_written(store):
     rows = WorkingRows(store)
     gathered = rows.gather([A, B])
     assert rows.folded(gathered, np.array([False, True])).keys() == {1}
-
-
-def test_rows_and_their_changelog_offset_survive_together(tmp_path):
-    store = RowStore(tmp_path, ROW_BYTES)
-    row = new_row().tobytes()
-    store.write(3, {b"a": row}, 41)
-    store.close()
-    again = RowStore(tmp_path, ROW_BYTES)
-    assert (again.offset(3), again.get(3, [b"b", b"a"])) == (41, [None, row])
-    again.close()
-
-
-def test_a_changelog_row_of_another_width_is_refused(store):
-    with pytest.raises(ChangelogError, match="not of this layout"):
-        store.apply(0, [(b"a", b"short")], 9)
-    assert store.offset(0) is None
-
-
-def test_a_changelog_is_applied_with_its_deletions(store):
-    row = new_row().tobytes()
-    store.apply(0, [(b"a", row), (b"b", row), (b"a", None)], 2)
-    assert (store.get(0, [b"a", b"b"]), store.offset(0)) == ([None, row], 2)
