@@ -89,6 +89,7 @@ class Answers:
 
     Args:
         decided_by: (worker, generation), asked for each micro-batch.
+        dead_letter_bytes: what their topic takes; a larger one is cut.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Answers:
         metrics: Metrics,
         *,
         decided_by: Callable[[], tuple[str, int]],
+        dead_letter_bytes: int = MAX_PUBLISHED_BATCH_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._decisions_topic, self._dead_letters_topic = settings.decisions, settings.dead_letters
@@ -109,6 +111,7 @@ class Answers:
         self._publisher, self._replies = publisher, replies
         self._hash_key = settings.hash_key.get_secret_value().encode()
         self._metrics, self._decided_by, self._clock = metrics, decided_by, clock
+        self._dead_letter_bytes = min(dead_letter_bytes, MAX_PUBLISHED_BATCH_BYTES)
 
     def prepare(self, decoded: Decoded, recalled: Recalled, verdicts: Verdicts) -> Prepared:
         """Records for every request and refusal of a micro-batch, in the order of their sources."""
@@ -219,7 +222,7 @@ class Answers:
         if self._said.decision(refusal.source) is not None:
             return  # by another version of us: what has a decision gets no dead letter (invariant I1)
         if not self._said.refused(refusal.source):
-            letter = dead_letter(refusal, MAX_PUBLISHED_BATCH_BYTES, self._hash_key)
+            letter = dead_letter(refusal, self._dead_letter_bytes, self._hash_key)
             prepared.dead_letters.setdefault(refusal.source.partition, []).append(letter)
         if refusal.address is not None and (reply := error_reply(refusal)) is not None:
             prepared.replies.append((refusal.address, reply))

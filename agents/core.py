@@ -1,5 +1,6 @@
 """The core of a worker: everything but Faust, Kafka, RocksDB and Redis, which are its ports. Made whole in one place."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from assay.schemas.decode import Request
 from assay.schemas.source import SourceTopic
 from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch, WaitingRecords
+from assay.streams.publisher import MAX_PUBLISHED_BATCH_BYTES
 from assay.streams.read_back import ReadBack
 from assay.streams.settings import Settings
 
@@ -30,6 +32,7 @@ class Core:
         changelog: name of the changelog topic.
         partitions: of the transactions topic.
         waiting: what was fetched and not yet taken.
+        dead_letter_bytes: what the topic of dead letters takes.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Core:
         changelog: str,
         partitions: int,
         waiting: WaitingRecords,
+        dead_letter_bytes: int = MAX_PUBLISHED_BATCH_BYTES,
     ) -> None:
         self._ports, self._in_force, self.waiting = ports, in_force, waiting
         self._membership = ports.membership
@@ -53,7 +57,7 @@ class Core:
         )  # fmt: skip
         self.answers = Answers(
             settings, in_force, self._said, self._recent, ports.log, ports.replies, metrics,
-            decided_by=lambda: (name, self._membership.generation),
+            decided_by=lambda: (name, self._membership.generation), dead_letter_bytes=dead_letter_bytes,
         )  # fmt: skip
         self._repeats = Repeats(
             ports.decisions, self.answers, self._acknowledgements, self._membership.commit, self._judge_anew
@@ -72,6 +76,7 @@ class Core:
         )
         self._continuity = Continuity(ports.source.holds_records)
         self.flow = Flow(scorer.score, waiting, self._continuity, settings, metrics)
+        self._first_states: asyncio.Future[None] | None = None
         self.take_over = TakeOver(ports, settings, partitions, self._begin)
 
     def start(self) -> None:
@@ -91,6 +96,8 @@ class Core:
         await self._repeats.abandon()
         await self.flow.drain()
         await self.memory.join()
+        if self._first_states is not None:
+            await self._first_states
         self._ports.ownership.release()
 
     async def _begin(self, topic: SourceTopic, starts: Mapping[int, int], found: Mapping[int, ReadBack]) -> None:
@@ -102,7 +109,9 @@ class Core:
         self._continuity.begin(starts)
         self.profiles.begin(topic, starts)
         new = {partition: start for partition, start in starts.items() if self._ports.rows.state(partition) is None}
-        await self.profiles.remember([], new)
+        # Not to be cancelled: a publisher whose call was cancelled can publish no more.
+        self._first_states = asyncio.ensure_future(self.profiles.remember([], new))
+        await asyncio.shield(self._first_states)
         self.waiting.open()
 
     def _acknowledge(self, batch: MicroBatch) -> None:

@@ -130,6 +130,8 @@ class Profiles:
         for folded in micro_batches:
             for partition, rows in folded.items():
                 newest.setdefault(partition, {}).update(rows)
+        if not newest:
+            return
         states = {partition: self._state(partition, reached[partition]) for partition in newest}
         appended = await self._publisher.publish(
             {(self._changelog, p): [*self._records(p, rows), (STATE_KEY, states[p], [])] for p, rows in newest.items()}

@@ -43,9 +43,9 @@ def worker(
     from assay.agents.worker import Worker
 
     in_force = InForce.load(settings)
-    topic = asyncio.run(ensure_topics(settings))
+    topics = asyncio.run(ensure_topics(settings))
     with claim:
-        Worker(settings, in_force, topic).run()
+        Worker(settings, in_force, topics).run()
 
 
 def _end_with(parent: int) -> None:

@@ -26,7 +26,7 @@ MAX_BATCH_BYTES = 4 * 1024 * 1024
 MAX_BATCH_AGE_MS = 20
 BATCH_GATHER_MS = 6
 MAX_BATCHES_IN_FLIGHT = 2
-MAX_UNREMEMBERED_BATCHES = 16  # decided, and their rows not yet durable
+MAX_UNREMEMBERED_BATCHES = 16  # decided, and their rows wait to be made durable; as many again are being made so
 MAX_WAITING_RECORDS = 2_048  # fetched and not yet taken; then the fetcher waits
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 

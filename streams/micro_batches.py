@@ -61,22 +61,33 @@ class WaitingRecords:
     ) -> None:
         self.clock, self._max_records, self._max_bytes = clock, max_records, max_bytes
         self._waiting: dict[int, _Waiting] = {}
+        self._coming: dict[int, deque[tuple[int, int]]] = {}  # by partition: (records, bytes) of fetches handed over
         self.is_open = False
         self.count = self.bytes = 0
         self.changed = asyncio.Event()  # something came, or the flow can take more
 
     @property
     def full(self) -> bool:
-        return self.count >= self._max_records or self.bytes >= self._max_bytes
+        coming = [size for sizes in self._coming.values() for size in sizes]
+        count, size = (sum(each) for each in zip(*coming, strict=True)) if coming else (0, 0)
+        return self.count + count >= self._max_records or self.bytes + size >= self._max_bytes
+
+    def expect(self, partition: int, records: Sequence[SourceRecord]) -> None:
+        """A fetch that will be added: it counts from now on, however long it is on its way."""
+        if self.is_open:
+            self._coming.setdefault(partition, deque()).append((len(records), sum(map(size_of, records))))
 
     def add(self, partition: int, records: Sequence[SourceRecord]) -> None:
+        """A fetch, in the order in which those of its partition were expected."""
         if not records or not self.is_open:
             return
+        coming = self._coming.get(partition)
+        count, size = coming.popleft() if coming else (len(records), sum(map(size_of, records)))
         waiting = self._waiting.setdefault(partition, _Waiting(deque(), deque()))
         waiting.records.extend(records)
         waiting.since.append((records[-1].offset, self.clock()))
-        self.count += len(records)
-        self.bytes += sum(map(size_of, records))
+        self.count += count
+        self.bytes += size
         self.changed.set()
 
     def open(self) -> None:
@@ -87,6 +98,7 @@ class WaitingRecords:
         """Forget all of it and take nothing more: the partitions are given up, and whoever gets them reads it again."""
         self.is_open = False
         self._waiting.clear()
+        self._coming.clear()
         self.count = self.bytes = 0
 
     @property
@@ -120,8 +132,11 @@ class WaitingRecords:
 
 
 def size_of(record: SourceRecord) -> int:
-    """Bytes of key and value; headers have a bound of their own."""
-    return len(record.value or b"") + len(record.key or b"")
+    """Bytes of key, value and headers."""
+    size = len(record.value or b"") + len(record.key or b"")
+    for name, value in record.headers:
+        size += len(name) + len(value or b"")
+    return size
 
 
 async def take(

@@ -33,6 +33,7 @@ class Ownership:
         self._options, self._prefix, self._publishers, self._deadline = dict(options), prefix, tuple(publishers), deadline
         self._client: AIOKafkaClient | None = None
         self.claims: dict[int, Claim] = {}
+        self._turn = asyncio.Lock()
 
     async def start(self) -> None:
         """Connect. Raises ServiceError."""
@@ -48,9 +49,13 @@ class Ownership:
     async def take(self, partitions: Iterable[int]) -> Placed:
         """Claim these partitions and fence whoever had them; all others are let go.
 
-        Returns where our fences lie, {(topic, partition): offset}: former owners end there. Raises PublishError.
+        Returns where our fences lie, {(topic, partition): offset}: former owners end there. Whoever gives up waiting for it
+        must be able to take other partitions later, so what has begun is ended. Raises PublishError.
         """
-        async with self._bounded("taking partitions over"):
+        return await asyncio.shield(asyncio.ensure_future(self._take(partitions)))
+
+    async def _take(self, partitions: Iterable[int]) -> Placed:
+        async with self._bounded("taking partitions over"), self._turn:
             wanted = sorted(partitions)
             claims = await asyncio.gather(*(claim(self._running, self._name(partition)) for partition in wanted))
             self.claims = dict(zip(wanted, claims, strict=True))
@@ -66,7 +71,7 @@ class Ownership:
         Well within producer.id.expiration.ms (1 day) and transactional.id.expiration.ms (7 days; publishing does not count).
         Raises Fenced, PublishError.
         """
-        async with self._bounded("renewing claims"):
+        async with self._bounded("renewing claims"), self._turn:
             for partition in list(self.claims):
                 await self._renew(partition)
             await self._fence()

@@ -28,14 +28,14 @@ from assay.streams.claims import Claim, Identity, OwnedBatch
 Placed = dict[tuple[str, int], int]  # {(topic, partition): offset of the last record}
 Batches = Mapping[tuple[str, int], Sequence[OutRecord]]  # {(topic, partition): records}
 
+TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 TYPED: dict[type[BaseException], type[PublishError]] = {
     ProducerFenced: Fenced,
     InvalidProducerEpoch: Fenced,
     OutOfOrderSequenceNumber: OutOfOrder,
-    MessageSizeTooLargeError: TooLarge,
-    RecordListTooLargeError: TooLarge,
     TimeoutError: DeadlinePassed,
-}
+} | dict.fromkeys(TOO_LARGE, TooLarge)
+NO_COMPRESSION = 0  # it costs 7 us a record, and our batches are small
 UNKNOWN = -1  # where the broker took a batch for one that it had already
 MAX_PUBLISHED_BATCH_BYTES = 900_000  # below the broker's default message.max.bytes
 FENCE: OutRecord = (FENCE_KEY, None, [(FENCE_HEADER, b"1")])
@@ -48,7 +48,7 @@ class Publisher:
         options: aiokafka's client options (`streams.kafka.client_options`).
         owned: topics that only the owner of a source partition may publish to: `fence` it first. Others are anybody's.
         deadline: seconds that bound every call.
-        max_batch_bytes: of one prepared batch; records beyond it go into the next one.
+        max_bytes: of a batch, by topic: its `max.message.bytes`. Records beyond it go into the next batch.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Publisher:
         *,
         owned: Sequence[str] = (),
         deadline: float,
-        max_batch_bytes: int = MAX_PUBLISHED_BATCH_BYTES,
+        max_bytes: Mapping[str, int] | None = None,
     ) -> None:
-        self._options, self.owned, self._deadline, self._max_batch_bytes = options, tuple(owned), deadline, max_batch_bytes
+        self._options, self.owned, self._deadline, self._max_bytes = options, tuple(owned), deadline, max_bytes or {}
         self._identities: dict[int, Identity] = {}
         self._producer: AIOKafkaProducer | None = None
         self._turn = asyncio.Lock()
@@ -68,7 +68,7 @@ class Publisher:
     async def start(self) -> None:
         """Connect. Raises PublishError."""
         self._producer = AIOKafkaProducer(
-            acks="all", enable_idempotence=True, max_batch_size=self._max_batch_bytes, linger_ms=0, **self._options
+            acks="all", enable_idempotence=True, max_batch_size=MAX_PUBLISHED_BATCH_BYTES, linger_ms=0, **self._options
         )
         # aiokafka gives a batch up, its sequence spent, when no leader is known for request_timeout_ms: only we may give up.
         self._producer._message_accumulator._batch_ttl = 2 * self._deadline
@@ -146,12 +146,12 @@ class Publisher:
         return self._producer
 
     def _new_batch(self, topic: str, partition: int, identities: Mapping[int, Identity]) -> BatchBuilder:
+        most = min(MAX_PUBLISHED_BATCH_BYTES, self._max_bytes.get(topic, MAX_PUBLISHED_BATCH_BYTES))
         if topic not in self.owned:
-            return self._running.create_batch()
+            return BatchBuilder(most, NO_COMPRESSION)
         if (identity := identities.get(partition)) is None:
             raise PublishError(f"{topic}/{partition}: the partition was not claimed")
-        accumulator = self._running._message_accumulator
-        return OwnedBatch(identity, topic, accumulator._batch_size, accumulator._compression_type)
+        return OwnedBatch(identity, topic, most, NO_COMPRESSION)
 
     def _prepare(
         self, topic: str, partition: int, records: Iterable[OutRecord], identities: Mapping[int, Identity]
@@ -181,7 +181,10 @@ class Publisher:
             raise
         except Exception as error:
             failure = TYPED.get(type(error), PublishError)(
-                f"{doing}: {error!r}", mend=f"see that Kafka answers; the deadline is {self._deadline} s"
+                f"{doing}: {error!r}",
+                mend="restart: max.message.bytes of the topics is read at start"
+                if type(error) in TOO_LARGE
+                else f"see that Kafka answers; the deadline is {self._deadline} s",
             )
             self._fail(failure)
             raise failure from error

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.partitioner import murmur2
 
 from assay.schemas import limits
@@ -160,7 +160,8 @@ class Replies:
         except (KafkaError, OSError, TimeoutError) as error:
             log.warning("%d replies to %s/%d were lost: %r", len(records), topic, partition, error)
             self._count("failed", len(records))
-            self._pause(topic)
+            if not isinstance(error, MessageSizeTooLargeError):  # that is the fault of a record, not of its topic
+                self._pause(topic)
         else:
             self._count("sent", len(records))
 

@@ -77,7 +77,9 @@ class Settings(BaseSettings):
     batch_transactions: int = Field(
         limits.MAX_BATCH_TRANSACTIONS, ge=1, le=4096, description="Transactions scored together at most."
     )
-    batch_bytes: int = Field(limits.MAX_BATCH_BYTES, ge=1024, description="Bytes of a micro-batch at most.")
+    batch_bytes: int = Field(
+        limits.MAX_BATCH_BYTES, ge=1024, le=limits.MAX_WAITING_BYTES, description="Bytes of a micro-batch at most."
+    )
     batch_age_ms: float = Field(
         limits.MAX_BATCH_AGE_MS, ge=0, le=1000, description="Milliseconds that the first one waits at most."
     )
@@ -161,6 +163,11 @@ class Settings(BaseSettings):
     @cached_property
     def control(self) -> str:
         return self.topic(self.control_topic)
+
+    @cached_property
+    def changelog(self) -> str:
+        """Of the profiles; named as Faust names it."""
+        return f"{self.group_id}-profiles-changelog"
 
     @cached_property
     def group_id(self) -> str:

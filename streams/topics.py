@@ -17,6 +17,8 @@ from assay.streams.reading import connect
 from assay.streams.settings import Settings
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+COMPACTED = {"cleanup.policy": "compact"}
+LEAST_TOPIC_BYTES = 64 * 1024  # a decision with all the headers that it may have
 SETTLE_ATTEMPTS = 50  # times 0.1 s: until the controller's word has reached the broker
 
 
@@ -30,28 +32,42 @@ class TopicSpec:
     checked: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What was found out about the topics of one deployment.
+
+    Attributes:
+        transactions: where records come from.
+        max_bytes: of the topics that we publish to: `max.message.bytes`, what one batch may have.
+    """
+
+    transactions: SourceTopic
+    max_bytes: Mapping[str, int]
+
+
 def topic_specs(settings: Settings) -> list[TopicSpec]:
-    """The topics of one deployment, but for the changelog, which Faust makes."""
+    """The topics of one deployment."""
     stamped = ("message.timestamp.type",)
     return [
         TopicSpec(settings.transactions, settings.partitions, APPEND_TIME, stamped),
         TopicSpec(settings.decisions, settings.partitions, APPEND_TIME, stamped),
         TopicSpec(settings.dead_letters, settings.partitions, APPEND_TIME, stamped),
         TopicSpec(settings.evidence, settings.partitions, APPEND_TIME),
+        TopicSpec(settings.changelog, settings.partitions, COMPACTED, ("cleanup.policy",)),
         TopicSpec(settings.outcomes, settings.partitions, APPEND_TIME, stamped),
-        TopicSpec(settings.control, 1, {"cleanup.policy": "compact"}, ("cleanup.policy",)),
+        TopicSpec(settings.control, 1, COMPACTED, ("cleanup.policy",)),
     ]
 
 
-async def ensure_topics(settings: Settings) -> SourceTopic:
-    """Make what is missing, check what is there. Returns what the transactions topic is.
+async def ensure_topics(settings: Settings) -> Topics:
+    """Make what is missing, check what is there.
 
     Raises ServiceError where Kafka does not answer, TopologyError where a topic is not as it has to be.
     """
     async with _admin(settings) as admin:
         there = await describe(admin)
         partitions = there.get(settings.transactions, settings.partitions)
-        like_source = {settings.decisions, settings.dead_letters, settings.evidence}
+        like_source = {settings.decisions, settings.dead_letters, settings.evidence, settings.changelog}
         for spec in topic_specs(settings):
             if spec.name not in there:
                 wanted = partitions if spec.name in like_source else spec.partitions
@@ -65,7 +81,8 @@ async def ensure_topics(settings: Settings) -> SourceTopic:
                 )
             else:
                 await _check_configs(admin, spec)
-        return SourceTopic(settings.transactions, await topic_id(admin._client, settings.transactions), partitions)
+        source = SourceTopic(settings.transactions, await topic_id(admin._client, settings.transactions), partitions)
+        return Topics(source, {topic: await _max_bytes(admin, topic) for topic in sorted(like_source)})
 
 
 def durable(replicas: int) -> dict[str, str]:
@@ -82,6 +99,18 @@ async def configs_of(admin: AIOKafkaAdminClient, topic: str) -> dict[str, str]:
     """The configuration of a topic, defaults included."""
     [answer] = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
     return {entry[0]: entry[1] for entry in answer.resources[0][4]}
+
+
+async def _max_bytes(admin: AIOKafkaAdminClient, topic: str) -> int:
+    size = int((await configs_of(admin, topic))["max.message.bytes"])
+    if size < LEAST_TOPIC_BYTES:
+        raise TopologyError(
+            f"topic {topic} takes too little at once: what was read could not be answered",
+            expected=f"max.message.bytes of {LEAST_TOPIC_BYTES} or more",
+            got=str(size),
+            mend=f"kafka-configs.sh --alter --topic {topic} --add-config max.message.bytes=1048588 (Kafka's default)",
+        )
+    return size
 
 
 async def _check_configs(admin: AIOKafkaAdminClient, spec: TopicSpec) -> None:

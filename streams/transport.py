@@ -116,6 +116,8 @@ class Consumer(driver.Consumer):
             if not self.flow_active or self.app.consumer_generation_id != generation:
                 return
             if active is None or tp in active or tp in self._buffered_partitions:
+                if tp.topic in self.app.batched_topics:
+                    self.app.waiting.expect(tp.partition, records)
                 yield tp, self._record_batch(tp, records, generation)
         for tp, record in self.scheduler.iterate(one_by_one):
             yield tp, self._to_message(tp, record)

@@ -132,7 +132,7 @@ class Entities:
         until = asyncio.get_running_loop().time() + self._deadline
         batch = observed(events, np.asarray(partitions, np.int64), self._keyspace)
         if not batch.calls:
-            return self._answer(batch, [])
+            return self._answer(batch)
         self._queue.append(batch)
         try:
             return await self._turn(batch, until)
@@ -167,8 +167,8 @@ class Entities:
             if asyncio.get_running_loop().time() >= until:  # our turn came too late, which says nothing about Redis
                 return _unavailable(batch, "deadline")
             while not batch.done:
-                replies = await self._send(self._queue[0], until)
-            return self._answer(batch, replies)
+                await self._send(self._queue[0], until)
+            return self._answer(batch)
         except OUTAGES as error:
             self._failed()
             if not self.resting:
@@ -177,10 +177,10 @@ class Entities:
         finally:
             self._lock.release()
 
-    async def _send(self, batch: Observed, until: float) -> list[object]:
+    async def _send(self, batch: Observed, until: float) -> None:
         """Send the first of the queue, with the lock held. Raises one of OUTAGES."""
         try:
-            replies = await self._link.exchange([call.command() for call in batch.calls], until)
+            batch.replies = await self._link.exchange([call.command() for call in batch.calls], until)
         except ResponseError as error:
             # An error from within the function comes back each time; others (read only, out of memory) pass.
             batch.refusals += "script:" in str(error)
@@ -189,7 +189,6 @@ class Entities:
             raise
         self._failures = 0
         self._leave(batch)
-        return replies
 
     def _recover(self) -> asyncio.Task[None]:
         if self._recovery is None or self._recovery.done():
@@ -228,8 +227,8 @@ class Entities:
         self._leave(batch)
         self.dropped += batch.transactions
 
-    def _answer(self, batch: Observed, replies: Sequence[object]) -> EntityAnswer:
-        read = batch.read(replies)
+    def _answer(self, batch: Observed) -> EntityAnswer:
+        read = batch.read(batch.replies)
         return _unavailable(batch, "unreadable") if read is None else EntityAnswer(*read, available=True)
 
 

@@ -50,6 +50,7 @@ class Observed:
     given_up: bool = False  # whoever waited for the answer has gone on without
     done: bool = False  # taken by Redis, or dropped
     refusals: int = 0  # how many times Redis answered with an error
+    replies: Sequence[object] = ()  # once it is done: whoever has the connection sends the first of the queue, whosever it is
 
     def give_up(self) -> None:
         """Nobody waits for the answer any more: ask for none."""

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from assay.deploy import containers, kafka_local, probes
 from assay.deploy.check import Check
 from assay.deploy.service_checks import partition_of, service_checks
 from assay.deploy.services import Running, down, services, up
-from assay.schemas.errors import ServiceError
+from assay.schemas.errors import ServiceError, TopologyError
 from assay.streams.settings import Settings
 from assay.streams.topics import ensure_topics
 
@@ -130,7 +131,7 @@ def test_a_folder_keeps_its_topics_from_one_start_to_the_next(tmp_path: Path) ->
     for partitions in (3, 7):
         with services(tmp_path / "kept", redis=False) as running:
             settings = Settings.load(bootstrap_servers=running.bootstrap_servers, partitions=partitions)
-            assert asyncio.run(ensure_topics(settings)).partitions == 3
+            assert asyncio.run(ensure_topics(settings)).transactions.partitions == 3
 
 
 def test_what_the_environment_names_is_used_and_left_alone(kafka: str, redis_url: str) -> None:
@@ -291,6 +292,21 @@ def test_a_failed_download_says_what_maven_said(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(ServiceError, match="the network is gone"):
         kafka_local.fetch_jars()
     assert not (tmp_path / "cache" / "assay" / f"kafka-{kafka_local.KAFKA_VERSION}").exists()
+
+
+def test_a_topic_that_takes_less_than_an_answer_is_refused(kafka: str, topic_prefix: str) -> None:
+    settings = Settings.load(bootstrap_servers=kafka, topic_prefix=topic_prefix, partitions=3)
+
+    async def make() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+        await admin.start()
+        small = {"max.message.bytes": "10000", "message.timestamp.type": "LogAppendTime"}
+        await admin.create_topics([NewTopic(settings.dead_letters, 3, 1, topic_configs=small)])
+        await admin.close()
+
+    asyncio.run(make())
+    with pytest.raises(TopologyError, match=rf"{settings.dead_letters} takes too little.*got: 10000.*max.message.bytes"):
+        asyncio.run(ensure_topics(settings))
 
 
 def test_the_doctor_finds_a_whole_deployment_well(kafka: str, redis_url: str, topic_prefix: str) -> None:

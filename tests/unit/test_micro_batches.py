@@ -134,3 +134,22 @@ def test_every_record_comes_out_once_and_in_the_order_of_its_partition(fetches, 
             seen[partition] += [r.offset for r in records]
     assert seen == {p: list(range(n)) for p, n in following.items()}
     assert (waiting.bytes, waiting.oldest) == (0, None)
+
+
+def test_i5_a_fetch_counts_from_when_it_is_handed_over():
+    waiting = WaitingRecords(max_records=3)
+    waiting.open()
+    waiting.expect(0, fetch(0, 0, 2))
+    assert not waiting.full
+    waiting.expect(1, fetch(1, 0, 1))
+    assert waiting.full
+    waiting.add(0, fetch(0, 0, 2))
+    assert waiting.full
+    waiting.close()
+    waiting.open()
+    assert not waiting.full
+
+
+def test_i5_headers_count_as_what_waits(waiting):
+    waiting.add(0, [Record(0, 0, headers=(("a" * 100, b"b" * 1000), ("null", None)))])
+    assert waiting.bytes == 10 + 1100 + 4
