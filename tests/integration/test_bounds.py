@@ -147,8 +147,7 @@ async def test_i4_traffic_of_one_partition_only_is_decided_as_replayed(topics: T
         transaction(f"single-{number}", f"single-{number % 200}", timestamp=START_MS + number * 1_000)
         for number in range(2_000)
     ]
-    placed = [await topics._append(body, None, (), 1) for body in bodies]
-    sources = [Source(one.topic, one.partition, one.offset) for one in [await one for one in placed]]
+    sources = await topics.send_all(bodies, partition=1)
     await made_from_each(topics, sources, "decisions")
     await assert_profiles_as_replayed(topics, sources, bodies)
 

@@ -92,9 +92,11 @@ class Topics:
         """Append one record to the transactions topic; its key is the user's id unless one is given."""
         return _source(await (await self._append(body, key, headers, partition)))
 
-    async def send_all(self, bodies: Iterable[dict[str, Any]]) -> list[Source]:
+    async def send_all(
+        self, bodies: Iterable[dict[str, Any]], *, headers: Sequence[Header] = (), partition: int | None = None
+    ) -> list[Source]:
         """The same for many, in one go and in their order."""
-        placed = [await self._append(body, None, (), None) for body in bodies]
+        placed = [await self._append(body, None, headers, partition) for body in bodies]
         return [_source(await one) for one in placed]
 
     async def _append(
