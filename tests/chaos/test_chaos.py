@@ -14,14 +14,14 @@ from .course import Course
 from .stand import stand
 
 pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
-SEED, RATE = 4, 150.0
+SEED, RATE = 4, 100.0
 SHORT_COURSE = (
     faults.kill,
     faults.pause_and_freeze,
     faults.cut_link,
     faults.lose_disk,
     faults.restart_broker,
-    faults.kill_all,
+    faults.kill,
 )
 
 

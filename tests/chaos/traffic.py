@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, Self
 
 import orjson
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
 from assay.schemas.limits import MAX_VALUE_BYTES
 from assay.streams.simulator import simulate
@@ -42,7 +44,9 @@ class Traffic:
         self._producer = AIOKafkaProducer(
             bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5, request_timeout_ms=REQUEST_TIMEOUT_MS
         )
+        self._making: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
+        self._made: asyncio.Queue[tuple[str, Record]] = asyncio.Queue()
         self._unacknowledged: set[asyncio.Future[Any]] = set()
         self._number = 0
         self.sent: Counter[str] = Counter()
@@ -50,50 +54,58 @@ class Traffic:
 
     async def __aenter__(self) -> Self:
         await self._producer.start()
+        self._sending = asyncio.ensure_future(self._send())
         return self
 
     async def __aexit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
+        for task in (self._making, self._sending):
+            if task is not None:
+                task.cancel()
         await asyncio.wait([asyncio.ensure_future(self._producer.stop())], timeout=5)
 
     def resume(self) -> None:
         """Go on sending."""
-        self._sending = asyncio.ensure_future(self._send())
+        self._making = asyncio.ensure_future(self._make())
 
     async def pause(self) -> None:
         """Send no more, and return once the broker has what was sent. Raises what the sending failed with."""
-        if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.wait([self._sending])
-            if not self._sending.cancelled():
-                self._sending.result()
-            self._sending = None
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.wait([self._making])
+            if not self._making.cancelled():
+                self._making.result()
+            self._making = None
+        await self._made.join()
         while self._unacknowledged:
             await asyncio.wait(self._unacknowledged)
 
-    async def _send(self) -> None:
+    async def _make(self) -> None:
+        """Records fall due whatever became of those before them."""
         began, count = time.monotonic(), 0
         while True:
             due = int((time.monotonic() - began) * self._rate)
-            while count < due:
-                kind, (key, value) = self._next()
-                count += 1
-                await self._append(kind, key, value)
+            for _ in range(due - count):
+                self._made.put_nowait(self._next())
+            count = due
             await asyncio.sleep(TICK_S)
 
-    async def _append(self, kind: str, key: bytes, value: bytes | None) -> None:
-        headers = []
-        if self._random.random() < ASKING:
-            self._number += 1
-            headers = [("reply-to", self._reply_topic), ("correlation-id", b"c-%d" % self._number)]
-        # The send is a task of its own, so that a pause does not cut it off half-way.
-        sending = asyncio.ensure_future(self._producer.send_and_wait(self._topic, value, key=key, headers=headers))
-        self._unacknowledged.add(sending)
-        sending.add_done_callback(lambda done: self._done(done, kind))
-        await asyncio.sleep(0)  # it queues its record now, in the order of these calls
+    async def _send(self) -> None:
+        while True:
+            kind, (key, value) = await self._made.get()
+            headers = []
+            if self._random.random() < ASKING:
+                self._number += 1
+                headers = [("reply-to", self._reply_topic), ("correlation-id", b"c-%d" % self._number)]
+            try:
+                sending = await self._producer.send(self._topic, value, key=key, headers=headers)
+            except KafkaError:  # where its leader is could not be learnt in time
+                self.failed += 1
+            else:
+                self._unacknowledged.add(sending)
+                sending.add_done_callback(partial(self._done, kind))
+            self._made.task_done()
 
-    def _done(self, sending: "asyncio.Future[Any]", kind: str) -> None:
+    def _done(self, kind: str, sending: "asyncio.Future[Any]") -> None:
         self._unacknowledged.discard(sending)
         if sending.cancelled() or sending.exception() is not None:
             self.failed += 1
