@@ -53,7 +53,7 @@ REDIS_CATCH_UP_S = 1.0  # for one micro-batch that nobody waits for
 MAX_WAITING_EVIDENCE_BATCHES = 256
 MAX_WAITING_REPLY_BATCHES = 256
 MAX_WAITING_UNKNOWN_REPLIES = 1_024  # whose topic is being looked for
-MAX_WAITING_REPEATS = 4_096  # whose decision is read back from the topic
+MAX_WAITING_REPEATS = 1_024  # whose decision is read back from the topic; they are kept beside the rows, in one record
 MAX_WAITING_LOG_LINES = 10_000
 
 # A client that waits for decisions

@@ -18,7 +18,7 @@ from assay.streams.settings import Settings
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 COMPACTED = {"cleanup.policy": "compact"}
-LEAST_TOPIC_BYTES = 64 * 1024  # a decision with all the headers that it may have
+LEAST_TOPIC_BYTES = 128 * 1024  # the state of a partition with all the repeats that it may leave open; a decision takes 40 KB
 SETTLE_ATTEMPTS = 50  # times 0.1 s: until the controller's word has reached the broker
 
 
