@@ -12,6 +12,7 @@ from .stand import MOST_WORKERS, SESSION_S, WORKERS, Stand
 Fault = Callable[[Stand], Awaitable[None]]
 
 PAST_SESSION_S = SESSION_S + 3.5  # and until the others have taken over
+LAST_WORDS_S = 0.5
 CUT_S, SLOW_S, SLOW_BY_S = 4.0, 8.0, 0.15
 IMPATIENT = 0.3  # share of kills that the next one does not wait for
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.2, 2.5
@@ -57,6 +58,17 @@ async def freeze_link(stand: Stand) -> None:
     link.freeze()
     await asyncio.sleep(PAST_SESSION_S)
     link.mend()
+    await stand.fleet.ready()
+
+
+async def last_words(stand: Stand) -> None:
+    """kill -9 of a worker behind a frozen connection, what it had sent delivered past its session"""
+    place = stand.fleet.any()
+    place.link.freeze()
+    await asyncio.sleep(LAST_WORDS_S)
+    await stand.fleet.kill(place)
+    await asyncio.sleep(PAST_SESSION_S)
+    place.link.mend()
     await stand.fleet.ready()
 
 
@@ -167,6 +179,6 @@ async def _configure(stand: Stand, topic: str, configs: dict[str, str]) -> None:
 
 
 LONG_COURSE: tuple[Fault, ...] = (
-    kill_all, pause_past_session, freeze_link, pause_and_freeze, cut_link, cut_past_session, cut_all_links, slow_links,
-    rolling_restart, scale, restart_broker, kill_broker, lose_disk, compact_changelog,
+    kill_all, pause_past_session, freeze_link, last_words, pause_and_freeze, cut_link, cut_past_session, cut_all_links,
+    slow_links, rolling_restart, scale, restart_broker, kill_broker, lose_disk, compact_changelog,
 )  # fmt: skip
