@@ -77,7 +77,7 @@ class Core:
         self._continuity = Continuity(ports.source.holds_records)
         self.flow = Flow(scorer.score, waiting, self._continuity, settings, metrics)
         self._first_states: asyncio.Future[None] | None = None
-        self.take_over = TakeOver(ports, settings, partitions, self._begin)
+        self.take_over = TakeOver(ports, settings, metrics, partitions, self._begin)
 
     def start(self) -> None:
         self.memory.start()

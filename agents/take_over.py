@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from assay.agents.ports import Ports
 from assay.schemas.errors import ChangelogError, TopologyError
 from assay.schemas.source import SourceTopic
+from assay.streams.metrics import Metrics
 from assay.streams.publisher import Placed
 from assay.streams.read_back import ReadBack, Uncommitted
 from assay.streams.settings import Settings
@@ -30,8 +31,9 @@ class TakeOver:
         begin: called with the topic, {partition: next source offset} and {partition: what was read back}; scoring may begin.
     """
 
-    def __init__(self, ports: Ports, settings: Settings, partitions: int, begin: Begin) -> None:
-        self._ports, self._settings, self._partitions, self._begin = ports, settings, partitions, begin
+    def __init__(self, ports: Ports, settings: Settings, metrics: Metrics, partitions: int, begin: Begin) -> None:
+        self._ports, self._settings, self._metrics = ports, settings, metrics
+        self._partitions, self._begin = partitions, begin
 
     async def __call__(self, generation: int, changelogs: set[int]) -> bool:
         """Recovery of these changelog partitions is complete. Returns False where the group has gone on without us.
@@ -59,6 +61,8 @@ class TakeOver:
         said = sum(len(each.decisions) + len(each.dead_letters) for each in found.values())
         await self._begin(topic, starts, found)
         took = time.monotonic() - began
+        self._metrics.take_overs.observe(took)
+        self._metrics.read_back.inc(said)
         log.info("taken over in generation %d in %.3f s, %d verdicts read back: %s", generation, took, said, starts)
         return True
 

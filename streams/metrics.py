@@ -16,6 +16,9 @@ LATENCY_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 
 SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 512, 1024)
 
 
+TAKE_OVER_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
 class BatchHistogram(Collector):
     """A histogram that takes a whole micro-batch in one call: prometheus_client's own costs 1-2 us an observation.
 
@@ -98,6 +101,15 @@ class Metrics:
         self.lag = Gauge("assay_lag_records", "Records appended and not yet committed.", ("partition",), registry=registry)
         self.recovery_remaining = Gauge(
             "assay_recovery_remaining_records", "Changelog records still to be read before scoring.", registry=registry
+        )
+        self.take_overs = Histogram(
+            "assay_take_over_seconds",
+            "From the end of recovery until partitions were taken over: claim, fence, read-back.",
+            buckets=TAKE_OVER_BUCKETS,
+            registry=registry,
+        )
+        self.read_back = Counter(
+            "assay_verdicts_read_back", "Verdicts of former owners, found at take-overs.", registry=registry
         )
         self.assigned = Gauge("assay_assigned_partitions", "Partitions of this worker.", registry=registry)
         self.build = Gauge("assay_build_info", "What is served: always 1.", ("version", "bundle", "rules"), registry=registry)

@@ -9,6 +9,7 @@ import pytest
 from assay.agents.take_over import TakeOver
 from assay.schemas.errors import ChangelogError, TopologyError
 from assay.schemas.source import SourceTopic
+from assay.streams.metrics import Metrics
 from assay.streams.read_back import ReadBack, Said, Uncommitted
 from assay.tables.partition_state import PartitionState
 
@@ -47,7 +48,9 @@ class World:
             rows=SimpleNamespace(state=lambda partition: self.state),
             reader=SimpleNamespace(read_back=self._read_back),
         )
-        return await TakeOver(ports, SETTINGS, 2, self._begin)(7, self.assigned if changelogs is None else changelogs)
+        return await TakeOver(ports, SETTINGS, Metrics(), 2, self._begin)(
+            7, self.assigned if changelogs is None else changelogs
+        )
 
     def _each(self, name: str, value):
         async def ask(partitions):
