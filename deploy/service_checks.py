@@ -11,6 +11,7 @@ from aiokafka.partitioner import murmur2
 
 from assay.deploy.check import Check, fail, failure, ok, warn
 from assay.deploy.probes import KafkaFacts, ask_kafka, ask_redis, without_password
+from assay.streams.header_names import read_any_header_name
 from assay.streams.kafka import client_options, ssl_context
 from assay.streams.settings import Settings
 from assay.streams.topics import TopicSpec, configs_of, topic_specs
@@ -114,6 +115,7 @@ def judge_topics(
 
 async def key_placement(settings: Settings, count: int) -> Check:
     """Whether the latest transactions lie where their keys belong: murmur2(key) mod `count` partitions."""
+    read_any_header_name()
     consumer = AIOKafkaConsumer(**client_options(settings), enable_auto_commit=False)
     partitions = [TopicPartition(settings.transactions, number) for number in range(count)]
     looked = astray = keyless = 0

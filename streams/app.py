@@ -5,6 +5,7 @@ from typing import Any
 import faust
 from yarl import URL
 
+from assay.streams.header_names import read_any_header_name
 from assay.streams.kafka import ssl_context
 from assay.streams.micro_batches import WaitingRecords
 from assay.streams.settings import Settings
@@ -43,6 +44,7 @@ def build_app(settings: Settings, table: type[faust.Table]) -> faust.App:
         stream_recovery_delay=0.0,
         recovery_consistency_check=False,  # ours says what to do (tables/changelog.py)
     )
+    read_any_header_name()
     app.flow_control = FlowControl()
     app.transport = Transport(brokers, app)
     app.waiting = WaitingRecords()

@@ -12,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from assay.schemas.errors import ServiceError
+from assay.streams.header_names import read_any_header_name
 
 CONNECT_TIMEOUT_S = 10.0
 SETTLE_ATTEMPTS = 100  # times 0.05 s: until the controller's word has reached the broker
@@ -80,6 +81,7 @@ async def _create(admin: AIOKafkaAdminClient, topic: str, configs: Mapping[str, 
 
 async def reader(options: Mapping[str, Any], **more: Any) -> AIOKafkaConsumer:
     """A started consumer without a group and without partitions. `more`: aiokafka's consumer options. Raises ServiceError."""
+    read_any_header_name()
     consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, **more)
     try:
         await connect(consumer.start(), options)

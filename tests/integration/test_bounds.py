@@ -1,11 +1,14 @@
 """Bounds on a real worker (invariant I5): sizes at their limits and beyond, clocks that jump, one partition, one user."""
 
+import struct
 import time
 from typing import Any, NamedTuple
 
 import orjson
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import ConsumerRecord
 
 from assay.schemas import limits
@@ -119,6 +122,44 @@ async def test_i1_transactions_may_be_larger_than_dead_letters_take(topics: Topi
     assert dict(letter.headers)["assay-cut"] == b"%d" % len(value)
     assert value.startswith(letter.value)
     assert (await fate(topics, after))[1] == ""
+
+
+class OddNames(AIOKafkaProducer):
+    """A producer whose header names are not UTF-8, as librdkafka lets them be: what is sent as `replaced` is."""
+
+    async def send_odd(self, topic: str, body: dict[str, Any], headers: list[Header]) -> Source:
+        batch = self.create_batch()
+        batch.append(timestamp=None, key=b"odd", value=orjson.dumps(body), headers=[("replaced", b"x"), *headers])
+        batch.close()
+        batch._builder = _Odd(batch._builder)
+        placed = await (await self.send_batch(batch, topic, partition=0))
+        return Source(placed.topic, placed.partition, placed.offset)
+
+
+class _Odd:
+    def __init__(self, builder: Any) -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+    def build(self) -> bytearray:
+        built = bytearray(self._builder.build()).replace(b"replaced", b"\xff\xfe\xc3\x28\x80\x81\xf8\x88")
+        struct.pack_into(">I", built, 17, calc_crc32c(memoryview(built)[21:]))
+        return built
+
+
+async def test_i1_a_header_name_that_is_not_utf8_stops_nobody(
+    topics: Topics, worker: WorkerProcess, environment: dict[str, str]
+) -> None:
+    async with OddNames(bootstrap_servers=environment["ASSAY_BOOTSTRAP_SERVERS"]) as producer:
+        name = topics.name("transactions")
+        decided = await producer.send_odd(name, transaction("odd-name", "odd"), [("correlation-id", b"c-1")])
+        refused = await producer.send_odd(name, {"user_id": "odd"}, [])
+    record, code = await fate(topics, decided)
+    assert (code, dict(record.headers)["correlation-id"]) == ("", b"c-1")
+    assert (await fate(topics, refused))[1] == "missing"
+    assert worker.running
 
 
 # -- clocks
