@@ -19,7 +19,7 @@ def read_any_header_name() -> None:
     fetcher.MemoryRecords = Records  # what it reads a fetched partition with (fetcher.py:833)
 
 
-class Records(MemoryRecords):  # type: ignore[misc,valid-type]
+class Records(MemoryRecords):
     """The batches of one fetched partition, read by aiokafka's compiled code wherever that can."""
 
     def __init__(self, fetched: bytes) -> None:
@@ -56,6 +56,8 @@ class _Batch:
 
 class _LenientBatch(_DefaultRecordBatchPy):
     """aiokafka's reader in Python. Names are the only part of a record that it decodes (default_records.py:297)."""
+
+    _buffer: bytearray
 
     def _maybe_uncompress(self) -> None:
         super()._maybe_uncompress()
