@@ -12,9 +12,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from assay.schemas.errors import ServiceError
+from assay.schemas.limits import CONNECT_TIMEOUT_S
 from assay.streams.header_names import read_any_header_name
 
-CONNECT_TIMEOUT_S = 10.0
+STOP_PATIENCE_S = 0.5
 SETTLE_ATTEMPTS = 100  # times 0.05 s: until the controller's word has reached the broker
 REPLY_PARTITIONS = 4  # of a reply topic that we make; clients choose one each
 REPLY_REPLICAS = 3  # where there are so many brokers: aiokafka does not let the broker choose
@@ -111,3 +112,14 @@ async def assigned(
         await consumer.stop()
         raise
     return consumer
+
+
+async def stop(consumer: AIOKafkaConsumer) -> None:
+    """Stop it, also where partitions were assigned a moment ago: its fetcher swallows a cancellation then (fetcher.py:515), and
+    aiokafka's own stop waits for ever."""
+    stopping = asyncio.ensure_future(consumer.stop())
+    while not stopping.done():
+        await asyncio.wait([stopping], timeout=STOP_PATIENCE_S)
+        if not stopping.done() and consumer._fetcher is not None:
+            consumer._fetcher._fetch_task.cancel()
+    await stopping

@@ -103,7 +103,18 @@ def new_row() -> np.void:
     return row
 
 
+def last_offset_of(row: bytes) -> int:
+    """The source offset of the last event that was folded into a stored row.
+
+    >>> last_offset_of(new_row().tobytes())
+    -1
+    """
+    return int.from_bytes(row[_LAST_OFFSET], "little", signed=True)
+
+
 _NEW_ROW_BYTES = new_rows(1).tobytes()
+_AT = ROW.fields["last_offset"][1] if ROW.fields else 0
+_LAST_OFFSET = slice(_AT, _AT + 8)
 
 
 def gather(values: Sequence[bytes | None]) -> Rows:

@@ -4,7 +4,7 @@ No write-ahead log of RocksDB's own: the changelog topic is that log. Rows and o
 back to an older, consistent offset, and recovery reads from there.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch, WriteOptions
@@ -15,6 +15,7 @@ from assay.tables.partition_state import STATE_KEY, PartitionState
 
 OFFSET_KEY = b"\0changelog-offset"  # sorts before every row: user ids are printable
 CHANGELOG_ID_KEY = b"\0changelog-id"
+AFTER_BOOKKEEPING = b"\1"
 BLOCK_CACHE_BYTES = 64 << 20  # one for all partitions
 WRITE_BUFFER_BYTES = 64 << 20  # what a crash costs at most in changelog to be read again, per partition
 BLOOM_BITS_PER_KEY = 10
@@ -82,6 +83,11 @@ class RowStore:
         """Raises ChangelogError where the changelog holds a row that can't be read."""
         if (error := self._unreadable.get(partition)) is not None:
             raise error
+
+    def rows(self, partition: int) -> Iterator[tuple[bytes, bytes]]:
+        """Every user and row, by user, without the bookkeeping. Raises ChangelogError for a row that can't be read."""
+        for key, row in self._database(partition).items(from_key=AFTER_BOOKKEEPING):
+            yield key, self._current(row)
 
     def state(self, partition: int) -> PartitionState | None:
         """What the rows were built from; None where nothing was written yet. Raises ChangelogError."""

@@ -1,0 +1,103 @@
+"""`assay rebuild`: the profiles, made anew from the transactions topic."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from assay.deploy.rebuild_run import Rebuilt
+
+WOULD_CHANGE = 1
+
+
+def rebuild(
+    until: Annotated[
+        str,
+        typer.Option(
+            help="Up to where transactions are folded, and where workers go on: commit, earliest or end of the topic."
+        ),
+    ] = "commit",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would change; exits 1 where something would.")
+    ] = False,
+    json_: Annotated[bool, typer.Option("--json", help="End with one JSON object for a machine to read.")] = False,
+) -> None:
+    """Make all profiles anew from the transactions topic, with the workers stopped.
+
+    The way out where a worker refuses to start: the changelog was deleted, cut off or written by another version; the
+    transactions topic was made anew or its number of partitions changed on purpose; the group's offset was set. It folds what
+    the topic still holds, as workers do, and puts the rows into the changelog, from which workers read them when they start.
+    What has expired is lost to the profiles. No decision is made or changed.
+
+    Workers go on at the group's offset. With "--until earliest" all that is in the topic gets its verdict (the same one, where
+    it has one), with "--until end" what has none yet gets none.
+
+    It takes disk space in ASSAY_DATA_DIR, about twice the size of the profiles. Stopped before it publishes, it has changed
+    nothing; stopped later, workers refuse to start until it is run again.
+
+    \b
+    Examples:
+      assay rebuild --dry-run          what would change
+      assay rebuild
+      assay rebuild --until earliest   the topic was made anew: everything in it is to get its verdict
+      assay rebuild --json | jq .changed
+    """
+    import asyncio
+
+    from assay.deploy.progress_bars import progress_bars
+    from assay.deploy.rebuild_log import Until
+    from assay.deploy.rebuild_run import rebuild as run
+    from assay.schemas.errors import SettingError
+    from assay.streams.settings import Settings
+
+    if until not in list(Until):
+        raise SettingError(f"--until can't be {until}", expected=", ".join(Until))
+    with progress_bars() as report:
+        rebuilt = asyncio.run(run(Settings.load(), Until(until), dry_run=dry_run, report=report))
+    summary = summarise(rebuilt)
+    _show(rebuilt, dry_run)
+    if json_:
+        import json
+
+        print(json.dumps({"dry_run": dry_run, "until": until} | summary))
+    if dry_run and summary["changes"]:
+        raise typer.Exit(WOULD_CHANGE)
+
+
+def summarise(rebuilt: "Sequence[Rebuilt]") -> dict[str, Any]:
+    """Of all partitions, and each."""
+    from dataclasses import asdict
+
+    from assay.agents.rebuild import Counts, Difference
+
+    counts = sum((one.counts for one in rebuilt), Counts())
+    found = sum((one.difference for one in rebuilt), Difference())
+    each = [asdict(one.span) | asdict(one.counts) | asdict(one.difference) for one in rebuilt]
+    return asdict(counts) | asdict(found) | {"changes": bool(found), "partitions": each}
+
+
+def _show(rebuilt: "Sequence[Rebuilt]", dry_run: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(box=None, pad_edge=False)
+    columns = ("partition", "from", "until", "transactions", "refused", "rows equal", "changed", "new", "gone")
+    for heading in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in rebuilt:
+        span, counts, found = one.span, one.counts, one.difference
+        numbers = (
+            span.partition, span.first, span.end, counts.transactions, counts.refused,
+            found.equal, found.changed, found.added, found.removed,
+        )  # fmt: skip
+        table.add_row(*(f"{number:,}" for number in numbers))
+    console.print(table)
+    expired = [one.span.partition for one in rebuilt if one.span.first]
+    if expired:
+        those = ", ".join(map(str, expired))
+        console.print(
+            f"Older transactions have expired: profiles begin with what is left (partitions {those}).", highlight=False
+        )
+    console.print("Nothing was changed." if dry_run else "Done: workers may be started.", highlight=False)
