@@ -17,10 +17,10 @@ from assay.models.judge import Verdicts
 from assay.schemas.decision import SCORE_DECIMALS, Action, Tier, decided_for, encode_decision, encode_model
 from assay.schemas.decode import Decoded, Request
 from assay.schemas.headers import decision_headers, reply_headers
+from assay.schemas.limits import MAX_PUBLISHED_BATCH_BYTES
 from assay.schemas.refusal import Refusal, dead_letter, error_reply
 from assay.schemas.source import OutRecord, Source
 from assay.streams.metrics import Metrics
-from assay.streams.publisher import MAX_PUBLISHED_BATCH_BYTES
 from assay.streams.read_back import Said
 from assay.streams.replies import Reply
 from assay.streams.settings import Settings

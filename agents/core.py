@@ -17,10 +17,10 @@ from assay.agents.steer import InForce
 from assay.agents.take_over import TakeOver
 from assay.schemas.decision import Tier
 from assay.schemas.decode import Request
+from assay.schemas.limits import MAX_PUBLISHED_BATCH_BYTES
 from assay.schemas.source import SourceTopic
 from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch, WaitingRecords
-from assay.streams.publisher import MAX_PUBLISHED_BATCH_BYTES
 from assay.streams.read_back import ReadBack
 from assay.streams.settings import Settings
 

@@ -30,6 +30,17 @@ MAX_UNREMEMBERED_BATCHES = 16  # decided, and their rows wait to be made durable
 MAX_WAITING_RECORDS = 2_048  # fetched and not yet taken; then the fetcher waits
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 
+# Kafka
+MAX_PUBLISHED_BATCH_BYTES = 900_000  # below the broker's default message.max.bytes; less where a topic takes less
+LEAST_TOPIC_BYTES = 128 * 1024  # the state of a partition with all the repeats that it may leave open; a decision takes 40 KB
+CHANGELOG_FETCHES_WAITING = 8  # recovery ignores back-pressure (Faust's consumer.py:549): 4,096 fetches would be 4 GB
+RECOVERY_FETCHES = 6  # applied in one write; 1 keeps reading actives, 1,000 (the default) is 1 GB
+STANDBY_FETCHES = 1
+CONNECT_TIMEOUT_S = 10.0
+ASK_TIMEOUT_S = 2.0
+HOLE_TIMEOUT_S = 10.0
+REPLY_DEADLINE_S = 1.0
+
 # What is remembered
 DECISIONS_REMEMBERED_PER_USER = 16
 RECENT_DECISIONS = 50_000  # in memory, all users together
@@ -55,6 +66,7 @@ MAX_WAITING_REPLY_BATCHES = 256
 MAX_WAITING_UNKNOWN_REPLIES = 1_024  # whose topic is being looked for
 MAX_WAITING_REPEATS = 1_024  # whose decision is read back from the topic; they are kept beside the rows, in one record
 MAX_WAITING_LOG_LINES = 10_000
+MAX_LOG_KINDS = 1_000  # of lines that are told apart, so that repeated ones are let through seldom
 
 # A client that waits for decisions
 MAX_WAITING_CALLS = 10_000

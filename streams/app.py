@@ -5,14 +5,12 @@ from typing import Any
 import faust
 from yarl import URL
 
+from assay.schemas.limits import RECOVERY_FETCHES, STANDBY_FETCHES
 from assay.streams.header_names import read_any_header_name
 from assay.streams.kafka import ssl_context
 from assay.streams.micro_batches import WaitingRecords
 from assay.streams.settings import Settings
 from assay.streams.transport import FlowControl, Transport
-
-RECOVERY_FETCHES = 6  # changelog fetches applied in one write; 1 keeps reading actives, 1,000 (the default) is 1 GB
-STANDBY_FETCHES = 1
 
 
 def build_app(settings: Settings, table: type[faust.Table]) -> faust.App:

@@ -19,7 +19,6 @@ FLUSH_TIMEOUT_S = 1.0
 # Services of Faust's log under the names of our own modules that subclass them.
 LIBRARIES = ("faust", "mode", "aiokafka", "assay.streams.transport", "assay.tables.profile_table")
 REPEATED_EVERY_S = 5.0
-MAX_KINDS = 1_000  # of lines that are told apart
 
 
 class _Seldom(logging.Filter):
@@ -36,7 +35,7 @@ class _Seldom(logging.Filter):
         kind, now = (record.name, str(record.msg)[:80]), time.monotonic()
         if now - self._last.get(kind, -self._every_s) < self._every_s:
             return False
-        if len(self._last) >= MAX_KINDS:
+        if len(self._last) >= limits.MAX_LOG_KINDS:
             self._last.clear()
         self._last[kind] = now
         return True

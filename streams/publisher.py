@@ -22,6 +22,7 @@ from aiokafka.errors import (
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from assay.schemas.errors import DeadlinePassed, Fenced, OutOfOrder, PublishError, TooLarge
+from assay.schemas.limits import MAX_PUBLISHED_BATCH_BYTES
 from assay.schemas.source import FENCE_HEADER, FENCE_KEY, OutRecord
 from assay.streams.claims import Claim, Identity, OwnedBatch
 
@@ -37,7 +38,6 @@ TYPED: dict[type[BaseException], type[PublishError]] = {
 } | dict.fromkeys(TOO_LARGE, TooLarge)
 NO_COMPRESSION = 0  # it costs 7 us a record, and our batches are small
 UNKNOWN = -1  # where the broker took a batch for one that it had already
-MAX_PUBLISHED_BATCH_BYTES = 900_000  # below the broker's default message.max.bytes
 FENCE: OutRecord = (FENCE_KEY, None, [(FENCE_HEADER, b"1")])
 
 

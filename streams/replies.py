@@ -17,14 +17,14 @@ from aiokafka.partitioner import murmur2
 
 from assay.schemas import limits
 from assay.schemas.headers import ReplyAddress
+from assay.schemas.limits import MAX_PUBLISHED_BATCH_BYTES, REPLY_DEADLINE_S
 from assay.schemas.reply_topics import ReplyTopics
 from assay.schemas.source import OutRecord
 from assay.streams.metrics import Metrics
 from assay.streams.outbox import Outbox
-from assay.streams.publisher import MAX_PUBLISHED_BATCH_BYTES, Batches
+from assay.streams.publisher import Batches
 from assay.streams.reading import connect
 
-REPLY_DEADLINE_S = 1.0
 PAUSE_S = 5.0  # until a topic that was not there, or failed, is tried again
 LEAST_LOOK_PAUSE_S = 0.1  # between two looks for topics, whatever is asked for
 

@@ -9,11 +9,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, OffsetOutOfRangeError
 from faust.types import TP
 
+from assay.schemas.limits import ASK_TIMEOUT_S, HOLE_TIMEOUT_S
 from assay.streams.reading import reader
 
-HOLE_TIMEOUT_S = 10.0
 POLL_MS = 100
-ASK_TIMEOUT_S = 2.0
 FETCH_MAX_WAIT_MS = 10
 FETCH_BYTES = 16 * 1024  # one record tells
 

@@ -10,6 +10,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from assay.schemas.errors import ServiceError, TopologyError
+from assay.schemas.limits import LEAST_TOPIC_BYTES
 from assay.schemas.source import SourceTopic
 from assay.streams.claims import topic_id
 from assay.streams.kafka import client_options
@@ -18,7 +19,6 @@ from assay.streams.settings import Settings
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 COMPACTED = {"cleanup.policy": "compact"}
-LEAST_TOPIC_BYTES = 128 * 1024  # the state of a partition with all the repeats that it may leave open; a decision takes 40 KB
 SETTLE_ATTEMPTS = 50  # times 0.1 s: until the controller's word has reached the broker
 
 

@@ -17,11 +17,11 @@ from faust.types import TP, ConsumerMessage
 from mode.utils.queues import FlowControlEvent
 
 from assay.schemas.errors import DrainError
+from assay.schemas.limits import CHANGELOG_FETCHES_WAITING
 from assay.streams.ending import end_process
 from assay.streams.micro_batches import WaitingRecords
 
 FETCH_MAX_WAIT_MS = 10  # upstream: 1500, hard-coded (drivers/aiokafka.py:615); a drained partition waits for quiet ones
-CHANGELOG_FETCHES_WAITING = 8  # recovery ignores back-pressure (consumer.py:549): 4,096 fetches would be 4 GB
 COMMIT_PAUSE_S = 0.005
 BACK_PRESSURE_PAUSE_S = 0.001
 NOT_IN_ORDER = "partitions could not be given up in order"

@@ -13,7 +13,6 @@ from aiokafka.structs import ConsumerRecord
 
 from assay.schemas import limits
 from assay.schemas.source import Source
-from assay.streams.publisher import MAX_PUBLISHED_BATCH_BYTES
 
 from .conftest import START_MS
 from .logged import assert_profiles_as_replayed, made_from_each
@@ -86,7 +85,7 @@ class Large(NamedTuple):
 
 
 LARGE = {
-    "all that a letter may have": Large(1_000, MAX_PUBLISHED_BATCH_BYTES - 20_000, 10_000, "key value headers"),
+    "all that a letter may have": Large(1_000, limits.MAX_PUBLISHED_BATCH_BYTES - 20_000, 10_000, "key value headers"),
     "a value as large as Kafka takes": Large(10, KAFKA_TAKES - BATCH_OVERHEAD, 10, "key headers"),
     "a key as large as Kafka takes": Large(KAFKA_TAKES - BATCH_OVERHEAD, 10, 10, "value headers"),
     "headers as large as Kafka takes": Large(10, 10, KAFKA_TAKES - BATCH_OVERHEAD, "key value"),

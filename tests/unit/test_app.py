@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from assay.streams.app import RECOVERY_FETCHES, STANDBY_FETCHES, build_app, partitioned_table
+from assay.schemas.limits import RECOVERY_FETCHES, STANDBY_FETCHES
+from assay.streams.app import build_app, partitioned_table
 from assay.streams.settings import Settings
 from assay.tables.profile_table import ProfileTable
 

@@ -112,6 +112,13 @@ async def test_i5_max_reply_topics_one_more_gets_no_replies_and_others_go_on(des
     assert len(desk.replies._partitions) == limits.MAX_REPLY_TOPICS
 
 
+async def test_i5_reply_deadline_s_later_it_is_lost_and_counted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies_module, "REPLY_DEADLINE_S", 0.01)
+    desk.replies._outbox.start()
+    desk.ask("shop.reply")  # the look for its topic is not answered
+    await desk.until(1, result="failed")
+
+
 async def test_i5_max_waiting_evidence_batches_one_more_is_lost_and_counted() -> None:
     metrics, nothing = Metrics(), SimpleNamespace()
     evidence = EvidenceLog("evidence", lambda: nothing, nothing, metrics)  # type: ignore[arg-type,return-value]
