@@ -110,9 +110,8 @@ async def test_i1_a_record_as_large_as_kafka_takes_leaves_one_letter_that_fits(
 
 
 async def test_i1_transactions_may_be_larger_than_dead_letters_take(topics: Topics, worker: WorkerProcess) -> None:
-    await topics._admin.alter_configs(
-        [ConfigResource(ConfigResourceType.TOPIC, topics.name("transactions"), {"max.message.bytes": "5000000"})]
-    )
+    larger = {"max.message.bytes": "5000000", "message.timestamp.type": "LogAppendTime"}
+    await topics._admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topics.name("transactions"), larger)])
     value = b"v" * 3_500_000
     source = await topics.send(value, key=b"k", partition=0)
     after = await topics.send(transaction("after 3.5 MB", "neighbour"), partition=0)
