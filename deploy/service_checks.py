@@ -13,6 +13,7 @@ from assay.deploy.check import Check, fail, failure, ok, warn
 from assay.deploy.probes import KafkaFacts, ask_kafka, ask_redis, without_password
 from assay.streams.header_names import read_any_header_name
 from assay.streams.kafka import client_options, ssl_context
+from assay.streams.reading import stop
 from assay.streams.settings import Settings
 from assay.streams.topics import TopicSpec, configs_of, topic_specs
 
@@ -133,7 +134,7 @@ async def key_placement(settings: Settings, count: int) -> Check:
                 keyless += len(records) - len(keys)
                 astray += sum(partition_of(key, count) != partition.partition for key in keys)
     finally:
-        await consumer.stop()
+        await stop(consumer)
     return judge_keys(looked, astray, keyless)
 
 

@@ -35,7 +35,7 @@ async def _watch(wanted: set[str] | None, user: str | None, from_beginning: bool
 
     from assay.deploy.shown_decision import decision_line
     from assay.streams.kafka import client_options
-    from assay.streams.reading import assigned, partitions_of
+    from assay.streams.reading import assigned, partitions_of, stop
     from assay.streams.settings import Settings
 
     settings, console, shown = Settings.load(), Console(highlight=False, soft_wrap=True), 0
@@ -59,7 +59,7 @@ async def _watch(wanted: set[str] | None, user: str | None, from_beginning: bool
                     if shown == limit:
                         return
     finally:
-        await consumer.stop()
+        await stop(consumer)
 
 
 def _decision(value: bytes | None) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import ConsumerRecord
 
 from assay.schemas.source import FENCE_HEADER, REPLAY_HEADER, SOURCE_HEADER, Source
-from assay.streams.reading import reader
+from assay.streams.reading import reader, stop
 
 FETCH_MAX_WAIT_MS = 10
 POLL_MS = 100
@@ -73,7 +73,7 @@ class DecisionReader:
 
     async def close(self) -> None:
         if self._consumer is not None:
-            await self._consumer.stop()
+            await stop(self._consumer)
 
     async def _started(self) -> AIOKafkaConsumer:
         if self._consumer is None:

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 
 from assay.schemas.errors import ServiceError
 from assay.schemas.source import SourceRecord
-from assay.streams.reading import REPLY_TOPIC, assigned, connect, partitions_of
+from assay.streams.reading import REPLY_TOPIC, assigned, connect, partitions_of, stop
 
 
 class Exchange(Protocol):
@@ -83,4 +83,4 @@ class KafkaExchange:
         if self._producer is not None:
             await self._producer.stop()
         if self._consumer is not None:
-            await self._consumer.stop()
+            await stop(self._consumer)

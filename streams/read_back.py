@@ -13,7 +13,7 @@ from aiokafka.structs import ConsumerRecord
 
 from assay.schemas.source import BEYOND_HORIZON_HEADER, CONFLICT_HEADER
 from assay.streams.decision_reader import CLOCK_MARGIN_MS, FETCH_MAX_WAIT_MS, POLL_MS, source_of
-from assay.streams.reading import reader
+from assay.streams.reading import reader, stop
 
 
 class Said(NamedTuple):
@@ -80,7 +80,7 @@ class LogReader:
             try:
                 await self._read(consumer, ends, wanted, found)
             finally:
-                await consumer.stop()
+                await stop(consumer)
         return found
 
     async def _read(

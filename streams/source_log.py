@@ -10,7 +10,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, OffsetOutOfRan
 from faust.types import TP
 
 from assay.schemas.limits import ASK_TIMEOUT_S, HOLE_TIMEOUT_S
-from assay.streams.reading import reader
+from assay.streams.reading import reader, stop
 
 POLL_MS = 100
 FETCH_MAX_WAIT_MS = 10
@@ -84,7 +84,7 @@ class SourceLog:
 
     async def close(self) -> None:
         if self._consumer is not None:
-            await self._consumer.stop()
+            await stop(self._consumer)
 
     async def committed(self, partitions: set[int]) -> Mapping[int, int | None]:
         """The group's committed offsets; None where there is none."""
