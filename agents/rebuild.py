@@ -10,12 +10,16 @@ from heapq import merge
 from itertools import groupby
 from operator import itemgetter
 
+import numpy as np
+import numpy.typing as npt
+
 from assay.agents.profiles import Profiles
 from assay.agents.said import SaidBefore
 from assay.schemas.decode import Request, decode
 from assay.schemas.source import SOURCE_HEADER, OutRecord, Source, SourceRecord, SourceTopic
 from assay.streams.publisher import Batches, Placed
 from assay.tables.changelog import REBUILD_BEGUN_KEY, REBUILD_DONE_KEY, rebuild_mark
+from assay.tables.events import Events
 from assay.tables.partition_state import STATE_KEY
 from assay.tables.profile import last_offset_of
 from assay.tables.rates import Rates
@@ -35,6 +39,22 @@ class Counts:
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(self.transactions + other.transactions, self.refused + other.refused)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRecords:
+    """What came of some records.
+
+    Attributes:
+        transactions: that were valid, repeats included.
+        events: EVENT (n,), those that were new.
+        features: float32 (n, FEATURE_COUNT) of those; what comes from Redis is NaN.
+    """
+
+    transactions: int
+    tombstones: int
+    events: Events
+    features: npt.NDArray[np.float32]
 
 
 class Refold:
@@ -57,12 +77,17 @@ class Refold:
         Args:
             refused: whether there is a dead letter: whatever this version would say, it was never folded.
         """
+        folded = await self.fold(records, refused)
+        return Counts(folded.transactions, len(records) - folded.transactions - folded.tombstones)
+
+    async def fold(self, records: Sequence[SourceRecord], refused: Callable[[Request], bool]) -> "FoldedRecords":
+        """The same, and the features."""
         decoded = decode(records)
         requests = [request for request in decoded.requests if not refused(request)]
         recalled = self._profiles.recall(requests)
-        self._profiles.fold(recalled)
+        features = self._profiles.fold(recalled)
         await self._profiles.remember([recalled.folded], {records[0].partition: records[-1].offset + 1})
-        return Counts(len(requests), len(records) - len(requests) - decoded.tombstones)
+        return FoldedRecords(len(requests), decoded.tombstones, recalled.events[recalled.fresh], features)
 
     async def finish(self) -> None:
         """All partitions were taken to their ends."""

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("send_command", "Send one transaction and wait for its decision."),
     "watch": ("watch_command", "Show decisions as they are made."),
     "rebuild": ("rebuild", "Make the profiles anew from the transactions topic, with the workers stopped."),
+    "parity": ("parity", "Compare the evidence of a run with an offline replay, bit for bit."),
     "doctor": ("doctor", "Check everything Assay depends on, and say what to mend."),
 }
 

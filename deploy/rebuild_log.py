@@ -13,8 +13,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord
 
+from assay.schemas.decode import Request
 from assay.schemas.errors import ServiceError, TopologyError
 from assay.schemas.source import SourceTopic
+from assay.streams.decision_reader import CLOCK_MARGIN_MS, source_of
 from assay.streams.kafka import client_options
 from assay.streams.reading import connect, reader, stop
 from assay.streams.settings import Settings
@@ -130,6 +132,22 @@ class Log:
             await member.commit(at)
         finally:
             await stop(member)
+
+
+async def dead_letters(log: Log, settings: Settings, partition: int, first: int, end: int) -> dict[int, int]:
+    """{source offset in [first, end): append time (epoch, ms) of its last dead letter}"""
+    found = {}
+    async for records in log.all_records(settings.dead_letters, partition):
+        for record in records:
+            source = source_of(record)
+            if source is not None and source.topic == settings.transactions and first <= source.offset < end:
+                found[source.offset] = record.timestamp
+    return found
+
+
+def has_dead_letter(letters: Mapping[int, int], request: Request) -> bool:
+    """One from before its append is of a topic that was there before this one."""
+    return letters.get(request.source.offset, 0) + CLOCK_MARGIN_MS >= request.appended_ms
 
 
 async def spans(log: Log, states: Mapping[int, PartitionState | None], topic: SourceTopic, until: Until) -> list[Span]:

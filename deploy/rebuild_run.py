@@ -7,7 +7,7 @@ until it is run again.
 
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,10 +16,8 @@ from pathlib import Path
 
 from assay.agents.rebuild import Counts, Difference, Refold, difference, first_mark, last_records, rows_to_publish
 from assay.deploy.progress_bars import Report
-from assay.deploy.rebuild_log import Log, Span, Until, spans
-from assay.schemas.decode import Request
+from assay.deploy.rebuild_log import Log, Span, Until, dead_letters, has_dead_letter, spans
 from assay.schemas.source import OutRecord
-from assay.streams.decision_reader import CLOCK_MARGIN_MS, source_of
 from assay.streams.kafka import client_options
 from assay.streams.ownership import Ownership
 from assay.streams.publisher import Publisher
@@ -95,30 +93,14 @@ async def _fold(log: Log, settings: Settings, refold: Refold, wanted: Sequence[S
     done, total = 0, sum(span.end - span.first for span in wanted)
     for span in wanted:
         so_far = Counts()
-        letters = await _dead_letters(log, settings, span)
+        letters = await dead_letters(log, settings, span.partition, span.first, span.end)
         async for records in log.records(settings.transactions, span.partition, span.first, span.end):
-            so_far += await refold.take(records, partial(_has_dead_letter, letters))
+            so_far += await refold.take(records, partial(has_dead_letter, letters))
             report("folding", done + records[-1].offset + 1 - span.first, total)
         done += span.end - span.first
         counts[span.partition] = so_far
     await refold.finish()
     return counts
-
-
-async def _dead_letters(log: Log, settings: Settings, span: Span) -> dict[int, int]:
-    """{source offset: append time (epoch, ms) of its last dead letter}"""
-    found = {}
-    async for records in log.all_records(settings.dead_letters, span.partition):
-        for record in records:
-            source = source_of(record)
-            if source is not None and source.topic == settings.transactions and span.first <= source.offset < span.end:
-                found[source.offset] = record.timestamp
-    return found
-
-
-def _has_dead_letter(letters: Mapping[int, int], request: Request) -> bool:
-    """One from before its append is of a topic that was there before this one."""
-    return letters.get(request.source.offset, 0) + CLOCK_MARGIN_MS >= request.appended_ms
 
 
 async def _publish(

@@ -228,6 +228,19 @@ def _grown(array: npt.NDArray[Any], used: int, more: int) -> npt.NDArray[Any]:
     return larger
 
 
+def observe_kind(digests: npt.NDArray[np.uint64], seen: Observations) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Observe entities of one kind, digests (n,), in order, from the beginning.
+
+    Returns windows float32 (n, 6) and the number of each observation among those of its entity, int64 (n,), from 1 on.
+    """
+    kind, n = _Kind(), len(digests)
+    values, sequences = np.full((n, WINDOWS_PER_ENTITY), ABSENT, np.float32), np.zeros(n, np.int64)
+    for start in range(0, n, CHUNK):
+        rows = slice(start, start + CHUNK)
+        kind.observe(digests[rows], seen.of(rows), values[rows], sequences[rows])
+    return values, sequences
+
+
 class EntityWindows:
     """What Redis would have answered, had it observed the same events in the same order."""
 

@@ -83,6 +83,10 @@ class Observations(NamedTuple):
     thousandths: FloatArray
     person: npt.NDArray[np.uint8]
 
+    def of(self, rows: npt.NDArray[np.int64] | slice) -> "Observations":
+        """Some of them, in that order."""
+        return Observations(self.digests[rows], self.time_ms[rows], self.tile[rows], self.thousandths[rows], self.person[rows])
+
 
 def observations(events: Events) -> Observations:
     """The columns that windows are made from; what isn't spending or has no rate counts with a sum of 0."""

@@ -1,6 +1,10 @@
 """Workers that stop and start while payments come in (I1, I2, I3), and one that starts without its disk (I4)."""
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -119,6 +123,22 @@ async def test_i1_i2_a_restart_loses_nothing_and_contradicts_nothing(topics: Top
 
 async def test_i4_features_do_not_depend_on_how_many_workers_there_were(topics: Topics, restarted: Course) -> None:
     await assert_as_replayed(topics, restarted.sent)
+
+
+async def test_i4_the_evidence_is_that_of_a_replay_entities_included(
+    topics: Topics, restarted: Course, environment: dict[str, str]
+) -> None:
+    await topics.until(lambda: restarted.sent.keys() <= set(map(source_of, topics.seen["evidence"])), "all evidence")
+    command = [sys.executable, "-m", "assay.deploy.cli", "parity", "--order", "--json"]
+    ended = await asyncio.to_thread(
+        subprocess.run, command, env=os.environ | environment, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert found["transactions"] == found["with_evidence"] == len(restarted.sent)
+    assert found["profile_features_differ"] == found["entity_features_differ"] == 0
+    assert found["with_entity_windows"] > 0
+    assert found["worst"] is None
 
 
 async def test_i4_a_worker_without_its_disk_goes_on_from_the_changelog(

@@ -1,0 +1,97 @@
+"""`assay parity`: whether decisions were made from the features that an offline replay gives."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from assay.deploy.parity_run import Parity
+
+DIFFERS = 1
+MOST_FEATURES_SHOWN = 5
+
+
+def parity(
+    order: Annotated[
+        bool, typer.Option("--order", help="Also measure what arrival order changes against the order of event times.")
+    ] = False,
+    json_: Annotated[bool, typer.Option("--json", help="End with one JSON object for a machine to read.")] = False,
+) -> None:
+    """Compare the evidence of a run with an offline replay of its topics, bit for bit.
+
+    Reads transactions, dead letters and evidence whole, with the rates of ASSAY_RATES; changes nothing, and workers may run.
+    Profile features are folded anew, partition by partition; entity windows in the order that the evidence gives. Exits 1
+    where anything differs, and names the first difference.
+
+    \b
+    Examples:
+      assay parity
+      assay parity --order
+      assay parity --json | jq .profile_features_differ
+    """
+    import asyncio
+
+    from assay.deploy.parity_run import parity as run
+    from assay.deploy.progress_bars import progress_bars
+    from assay.streams.settings import Settings
+
+    with progress_bars() as report:
+        found = asyncio.run(run(Settings.load(), order=order, report=report))
+    _show(found)
+    if json_:
+        import json
+
+        print(json.dumps(summarise(found)))
+    if found.differs:
+        raise typer.Exit(DIFFERS)
+
+
+def summarise(found: "Parity") -> dict[str, Any]:
+    """For machines."""
+    worst = found.profiles.first or found.entities.first
+    summary: dict[str, Any] = {
+        "transactions": found.profiles.transactions,
+        "with_evidence": found.profiles.compared,
+        "profile_features_differ": found.profiles.differ,
+        "with_entity_windows": found.entities.compared,
+        "entity_features_differ": found.entities.differ,
+        "entity_observations_unordered": found.entities.unordered,
+        "worst": None
+        if worst is None
+        else {
+            "source": worst.source.header().decode(),
+            "feature": worst.feature,
+            "logged": worst.logged,
+            "replayed": worst.replayed,
+        },
+    }
+    if found.order is not None:
+        summary["order_changes_transactions"] = found.order.transactions
+        summary["order_changes_features"] = found.order.features
+    return summary
+
+
+def _show(found: "Parity") -> None:
+    from rich.console import Console
+
+    def say(line: str) -> None:
+        Console().print(line, highlight=False, soft_wrap=True)
+
+    profiles, entities = found.profiles, found.entities
+    say(f"{profiles.transactions:,} transactions, {profiles.compared:,} with evidence")
+    if found.of_other_features:
+        say(f"{found.of_other_features:,} pieces of evidence are of another feature list, and were left out")
+    say(f"profile features that differ: {profiles.differ:,}")
+    say(f"entity features that differ:  {entities.differ:,} of {entities.compared:,} transactions with entity windows")
+    if entities.unordered:
+        say(f"observations of entities whose order the evidence does not tell: {entities.unordered:,} (left out)")
+    for first in (profiles.first, entities.first):
+        if first is not None:
+            say(
+                f"first: {first.source.header().decode()} {first.feature}: logged {first.logged!r}, replayed {first.replayed!r}"
+            )
+    if found.order is not None:
+        most = list(found.order.features.items())[:MOST_FEATURES_SHOWN]
+        share = found.order.transactions / max(1, profiles.transactions)
+        affected = ", ".join(f"{name} {count:,}" for name, count in most) or "none"
+        say(f"arrival order changes features of {found.order.transactions:,} transactions ({share:.1%}), most: {affected}")

@@ -1,0 +1,109 @@
+"""Whether logged features are those of a replay: what differs is found, and the order of entities is taken from the evidence."""
+
+import numpy as np
+import pytest
+
+from assay.agents.parity import UNKNOWN, Logged, Run, compare_entities, compare_profiles, logged_order, order_effect
+from assay.tables.entity_fold import EntityWindows
+from assay.tables.events import EVENT
+from assay.tables.features import FEATURE_COUNT, NAMES, PROFILE_FEATURES
+
+START_MS, COUNT = 1_767_225_600_000, 40
+
+
+def events() -> np.ndarray:
+    """Of one partition, some minutes apart, at two merchants and with one device."""
+    made = np.zeros(COUNT, EVENT)
+    made["offset"] = np.arange(COUNT)
+    made["time_ms"] = START_MS + np.arange(COUNT) * 120_000
+    made["appended_ms"] = made["time_ms"] + 500
+    made["amount"] = 10 + np.arange(COUNT) % 7
+    made["user"] = (1 + np.arange(COUNT) % 5) << 56
+    made["id"][:, 0] = 1 + np.arange(COUNT)
+    made["merchant"] = 100 + np.arange(COUNT) % 2
+    made["device"] = 7
+    return made
+
+
+def run_observed_in(order: np.ndarray) -> Run:
+    """A run whose entities were seen in that order, and whose evidence says so."""
+    made = events()
+    windows, sequences = np.empty((COUNT, FEATURE_COUNT - PROFILE_FEATURES), np.float32), np.empty((COUNT, 4), np.int64)
+    windows[order], sequences[order] = EntityWindows().observe(made[order])
+    profiles = np.random.default_rng(3).random((COUNT, PROFILE_FEATURES), np.float32)
+    run = Run("transactions", made, np.zeros(COUNT, np.int64), profiles)
+    for i in range(COUNT):
+        run.logged[i] = Logged(np.concatenate([profiles[i], windows[i]]), sequences[i].tolist())
+    return run
+
+
+@pytest.fixture
+def run() -> Run:
+    return run_observed_in(np.random.default_rng(5).permutation(COUNT))
+
+
+def test_i4_a_run_that_is_its_replay_has_no_difference(run: Run):
+    for compared in (compare_profiles(run), compare_entities(run)):
+        assert (compared.transactions, compared.compared, compared.differ, compared.first) == (COUNT, COUNT, 0, None)
+
+
+def test_i4_the_first_profile_feature_that_differs_is_named(run: Run):
+    run.logged[9].features[3] += 1
+    run.logged[4].features[2] = np.nextafter(run.logged[4].features[2], np.float32(9))
+    compared = compare_profiles(run)
+    assert compared.differ == 2
+    assert (compared.first.source.offset, compared.first.feature) == (4, NAMES[2])
+    assert compared.first.logged != compared.first.replayed
+
+
+def test_i4_an_entity_window_that_differs_is_named(run: Run):
+    run.logged[9].features[NAMES.index("device_count_1h")] += 1
+    compared = compare_entities(run)
+    assert (compared.differ, compared.first.feature) == (1, "device_count_1h")
+
+
+def test_transactions_without_evidence_are_not_compared(run: Run):
+    del run.logged[9]
+    assert compare_profiles(run).compared == COUNT - 1
+
+
+def test_what_redis_learnt_of_later_takes_the_numbers_that_nobody_has(run: Run):
+    late = run.logged[9]
+    run.logged[9] = Logged(np.concatenate([late.features[:PROFILE_FEATURES], np.full(24, np.nan, np.float32)]), None)
+    compared = compare_entities(run)
+    assert (compared.compared, compared.differ, compared.unordered) == (COUNT - 1, 0, 0)
+
+
+def test_entities_that_were_seen_before_the_run_are_left_out():
+    seen_before = np.zeros(1, EVENT)
+    seen_before["device"], seen_before["time_ms"], seen_before["user"] = 7, START_MS, 9 << 56
+    run, windows = run_observed_in(np.arange(COUNT)), EntityWindows()
+    windows.observe(seen_before)
+    values, sequences = windows.observe(run.events)
+    for i in range(COUNT):
+        run.logged[i] = Logged(np.concatenate([run.replayed[i], values[i]]), sequences[i].tolist())
+    compared = compare_entities(run)
+    assert compared.differ == 0
+    assert compared.unordered > 0
+
+
+def test_numbers_that_begin_again_are_another_life_of_the_entity():
+    order, lost = logged_order(np.full(5, 7, np.uint64), np.array([2, 1, 1, 3, 2]), np.arange(5))
+    assert (order.tolist(), lost) == ([1, 0, 2, 4, 3], 0)
+
+
+def test_numbers_that_nobody_has_are_counted():
+    order, lost = logged_order(np.full(3, 7, np.uint64), np.array([1, 4, UNKNOWN]), np.arange(3))
+    assert (order.tolist(), lost) == ([0, 2, 1], 1)
+
+
+def test_order_changes_nothing_where_payments_arrive_as_they_happen():
+    assert order_effect(events()).transactions == 0
+
+
+def test_what_arrives_late_changes_features():
+    made = events()
+    made["appended_ms"][3] = made["appended_ms"][20]
+    effect = order_effect(made)
+    assert 0 < effect.transactions < COUNT
+    assert "since_last_s" in effect.features
