@@ -133,7 +133,8 @@ class RowStore:
     def _destroy(self, partition: int) -> None:
         """A crash right after it finds an empty database, which is read anew from the first record."""
         self.close(partition)
-        Rdict.destroy(str(self.path(partition)))
+        if self.path(partition).exists():
+            Rdict.destroy(str(self.path(partition)))
 
     def _database(self, partition: int) -> Rdict:
         database = self._databases.get(partition)

@@ -67,6 +67,11 @@ def test_a_rebuild_throws_away_what_came_before_it(store: RowStore, tmp_path: Pa
     again.close()
 
 
+def test_a_rebuild_may_be_the_first_thing_that_is_read(store: RowStore) -> None:
+    store.apply(0, [(REBUILD_BEGUN_KEY, b"0 x"), (A, ROW), (REBUILD_DONE_KEY, b"0 x")], 2)
+    assert store.get(0, [A]) == [ROW]
+
+
 def test_a_rebuild_is_the_way_out_of_a_row_that_cannot_be_read(store: RowStore) -> None:
     store.apply(0, [(A, FOREIGN)], 0)
     store.apply(0, [(REBUILD_BEGUN_KEY, b"1 x"), (A, ROW), (REBUILD_DONE_KEY, b"1 x")], 3)
