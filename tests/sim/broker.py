@@ -152,6 +152,7 @@ class Wire:
     def __init__(self, loop: VirtualLoop, weather: Weather) -> None:
         self._loop, self._weather = loop, weather
         self._arrivals: dict[tuple[str, str, str], float] = {}
+        self._held: dict[str, list[tuple[Life, str, str, Callable[[], object]]]] = {}  # by process that is cut off
         self._count = 0
 
     async def ask(self, link: str, act: Callable[[], Answer]) -> Answer:
@@ -163,9 +164,7 @@ class Wire:
         self._travel(life, link, "there", lambda number=self._count: self._act(life, link, number, act, answer))
         return await answer
 
-    def _act(
-        self, life: Life, link: str, number: int, act: Callable[[], Answer], answer: "asyncio.Future[Answer]"
-    ) -> None:
+    def _act(self, life: Life, link: str, number: int, act: Callable[[], Answer], answer: "asyncio.Future[Answer]") -> None:
         if not life.alive and self._weather.chance(LOST_WITH_ITS_PROCESS, life.name, link, number):
             return
         token = LIFE.set(None)
@@ -178,7 +177,19 @@ class Wire:
         finally:
             LIFE.reset(token)
 
+    def cut(self, name: str) -> None:
+        """What this process sends, or is sent, waits."""
+        self._held.setdefault(name, [])
+
+    def mend(self, name: str) -> None:
+        """It is sent now."""
+        for held in self._held.pop(name, []):
+            self._travel(*held)
+
     def _travel(self, life: Life, link: str, way: str, then: Callable[[], object]) -> None:
+        if life.name in self._held:
+            self._held[life.name].append((life, link, way, then))
+            return
         now, lane = self._loop.time(), (life.name, link, way)
         arrives = max(self._weather.arrival(life.name, link + way, now), self._arrivals.get(lane, 0.0))
         self._arrivals[lane] = arrives

@@ -10,6 +10,7 @@ from .broker import Broker, Record
 from .oracle import Expected, Fate, Oracle
 
 TRANSACTIONS, DECISIONS, DEAD_LETTERS, CHANGELOG = "transactions", "decisions", "dead-letters", "changelog"
+TOPICS = (TRANSACTIONS, DECISIONS, DEAD_LETTERS, CHANGELOG)
 _UNKNOWN = Expected(Fate.NOTHING)
 
 
@@ -38,6 +39,7 @@ class Checks:
         self._dead: set[tuple[int, int]] = set()
         self._rows: dict[tuple[int, bytes], list[tuple[int, int, bytes]]] = {}  # changelog offset, last source offset, row
         self._committed: dict[int, int] = {}
+        self.furthest: dict[int, int] = {}  # the last source offset of a partition that has a decision
         self._seen = {
             TRANSACTIONS: self._oracle.appended,
             DECISIONS: self._decision,
@@ -97,6 +99,7 @@ class Checks:
         elif expected.fate is Fate.DECISION:
             self._hold("I2", decided_for(value)[1:] == place, f"{what} by repeating {decided_for(value)}")
         self._decided[place] = value
+        self.furthest[source.partition] = max(source.offset, self.furthest.get(source.partition, 0))
 
     def _dead_letter(self, record: Record) -> None:
         source = Source.parse(dict(record.headers)[SOURCE_HEADER])
@@ -125,10 +128,12 @@ class Checks:
         for partition, replayed in self._oracle.partitions.items():
             for source, expected in replayed.expected.items():
                 verdict = self._has_verdict(partition, source)
-                self._hold("I1", verdict, f"transactions/{partition}:{source} has no verdict, but should: {expected.fate}")
-            changelog = {r.key: r.value for r in broker.logs[CHANGELOG, partition].records if not (r.key or b"").startswith(b"\0")}
+                self._hold("I1", verdict, f"transactions/{partition}:{source} has no verdict, expected {expected.fate}")
+            records = broker.logs[CHANGELOG, partition].records
+            changelog = {record.key: record.value for record in records if not (record.key or b"").startswith(b"\0")}
             self._hold("I4", changelog == replayed.rows, f"changelog/{partition} differs from a replay")
-            self._hold("I4", stores[partition] == replayed.rows, f"the rows of partition {partition} on disk differ from a replay")
+            on_disk = stores[partition] == replayed.rows
+            self._hold("I4", on_disk, f"the rows of partition {partition} on disk differ from a replay")
 
     def _expected(self, partition: int, offset: int) -> Expected:
         replayed = self._oracle.partitions.get(partition)

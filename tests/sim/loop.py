@@ -63,6 +63,11 @@ class Life:
         """Crash or pause (`act`) before the step that follows so many others."""
         self._steps_left, self._then = steps, act
 
+    def spare(self) -> None:
+        """Take back what `after` has in store, and any pause."""
+        self._steps_left = -1
+        self.resume()
+
     def crash(self, reason: str) -> None:
         """From here on it takes no step. What it has sent is on its way all the same."""
         if self.alive:

@@ -9,10 +9,12 @@ from random import Random
 
 MAX_WORKERS = 4
 USERS = 5
-REPEATED = 0.2  # of the transactions
+LOOKS_UP = 0.25
+REPEATED = (0.1, 0.2, 0.5)  # of the transactions
 FAR_BACK = 24  # how far a repeat may lie back: beyond the horizon, too
 BURST = 14
 SESSION_S = 6.0
+FAULTS = (0, 1, 2, 3, 4, 6, 8, 12)
 
 
 class Kind(StrEnum):
@@ -54,34 +56,53 @@ class Trouble(StrEnum):
     CUT = "is cut off"
     LOSE_FETCH = "loses a fetch"
     DOWN = "brokers are down"
-    SLOW = "brokers are slow"
+    SLOW = "a topic is slow"
     REDIS = "Redis is down"
     COMPACT = "changelogs are compacted"
     CLOCK = "a leader moves to a clock that differs"
 
 
+class Moment(StrEnum):
+    """From when on a worker's steps are counted: the next time that this happens."""
+
+    NOW = "from then on"
+    GIVEN = "from when it is given partitions"
+    DECIDED = "from an append to decisions"
+    REMEMBERED = "from an append to a changelog"
+    COMMITTED = "from a commit that decisions are ahead of"
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong, in or after a step of a worker."""
+    """Something that goes wrong.
+
+    Attributes:
+        worker: counted among those that live.
+        moment, steps: a process is struck between two of its steps: so many after this moment, which comes after `at`.
+        lasts: seconds; from when its partitions are given to others (`until_taken`), where that is awaited.
+    """
 
     at: float
     trouble: Trouble
-    worker: int
-    steps: int  # of the worker from then on
-    lasts: float
+    worker: int = 0
+    steps: int = 0
+    lasts: float = 0.0
+    moment: Moment = Moment.NOW
+    until_taken: bool = False
 
     def __str__(self) -> str:
-        of_worker = self.trouble in OF_A_WORKER
-        when = f"after {self.steps} steps " if self.trouble in AFTER_STEPS else ""
-        lasts = f" for {self.lasts:.3f} s" if self.trouble in LASTING else ""
-        return f"{self.at:8.3f}  {when}{f'worker-{self.worker} ' if of_worker else ''}{self.trouble}{lasts}"
+        of_worker = f"worker {self.worker} of those that live " if self.trouble in OF_A_WORKER else ""
+        when = f" {self.steps} steps {self.moment}" if self.trouble in AFTER_STEPS else ""
+        until = " from when its partitions are given to others" if self.until_taken else ""
+        lasts = f", for {self.lasts:.3f} s{until}" if self.trouble in LASTING else ""
+        return f"{self.at:8.3f}  {of_worker}{self.trouble}{when}{lasts}"
 
 
-AFTER_STEPS = frozenset((Trouble.KILL, Trouble.KILL_AND_DISK, Trouble.PAUSE))
-OF_A_WORKER = AFTER_STEPS | {Trouble.STOP, Trouble.JOIN, Trouble.LEAVE, Trouble.CUT, Trouble.LOSE_FETCH}
+AFTER_STEPS = frozenset((Trouble.KILL, Trouble.KILL_AND_DISK, Trouble.PAUSE, Trouble.CUT))
+OF_A_WORKER = AFTER_STEPS | {Trouble.STOP, Trouble.JOIN, Trouble.LEAVE, Trouble.LOSE_FETCH}
 LASTING = frozenset((Trouble.PAUSE, Trouble.CUT, Trouble.DOWN, Trouble.SLOW, Trouble.REDIS))
 _TROUBLES = {
-    Trouble.KILL: 8,
+    Trouble.KILL: 12,
     Trouble.KILL_AND_DISK: 2,
     Trouble.PAUSE: 5,
     Trouble.STOP: 2,
@@ -90,7 +111,7 @@ _TROUBLES = {
     Trouble.CUT: 3,
     Trouble.LOSE_FETCH: 1,
     Trouble.DOWN: 1,
-    Trouble.SLOW: 2,
+    Trouble.SLOW: 3,
     Trouble.REDIS: 1,
     Trouble.COMPACT: 2,
     Trouble.CLOCK: 1,
@@ -106,6 +127,7 @@ class Plan:
         batch: transactions of a micro-batch at most.
         remembered: decisions, and rows, that a worker keeps in memory at most.
         commit_s, publish_s: seconds between commits, and until a publish is given up.
+        slow: the topic whose leaders take .1 s more than others, if any.
     """
 
     seed: int
@@ -115,6 +137,7 @@ class Plan:
     remembered: int
     commit_s: float
     publish_s: float
+    slow: str
     sent: tuple[Sent, ...]
     faults: tuple[Fault, ...]
 
@@ -123,6 +146,7 @@ class Plan:
         head = (
             f"seed {self.seed}: {self.partitions} partitions, {self.workers} workers, micro-batches of {self.batch}, "
             f"{self.remembered} remembered, commits every {self.commit_s} s, publishing within {self.publish_s} s"
+            + (f", {self.slow} slow" if self.slow else "")
         )
         return "\n".join([head, *map(str, events)])
 
@@ -130,22 +154,23 @@ class Plan:
 def plan_of(seed: int) -> Plan:
     """The plan of a seed."""
     random = Random(seed)
-    partitions, bursts = random.choice((1, 2, 2, 3)), random.randint(3, 14)
-    times = sorted(random.uniform(0.5, 12.0) + random.choice((0.0, 0.0, 10.0)) for _ in range(bursts))
+    times = sorted(random.uniform(0.5, 12.0) + random.choice((0.0, 0.0, 10.0)) for _ in range(random.randint(3, 14)))
+    looks_up = random.random() < LOOKS_UP  # repeats, hardly any memory, and small micro-batches that pass those by
     return Plan(
         seed,
-        partitions,
+        partitions=random.choice((1, 2, 2, 3)),
         workers=random.choice((1, 2, 2, 3)),
-        batch=random.choice((1, 3, 8, 64)),
-        remembered=random.choice((2, 10, 1000)),
-        commit_s=random.choice((0.05, 0.3, 1.0)),
+        batch=random.choice((1, 3) if looks_up else (1, 3, 8, 64)),
+        remembered=2 if looks_up else random.choice((2, 10, 1000)),
+        commit_s=random.choice((0.05, 0.05, 0.3, 1.0)),
         publish_s=random.choice((1.5, 5.0, 30.0)),
-        sent=_sent(random, times),
-        faults=_faults(random, times),
+        slow=random.choice(("changelog", "") if looks_up else ("", "changelog", "decisions", "group")),
+        sent=_sent(random, times, 0.5 if looks_up else random.choice(REPEATED)),
+        faults=_faults(random, times, looks_up),
     )
 
 
-def _sent(random: Random, times: list[float]) -> tuple[Sent, ...]:
+def _sent(random: Random, times: list[float], repeated: float) -> tuple[Sent, ...]:
     ids: dict[int, list[str]] = {user: [] for user in range(USERS)}
     kinds = [Kind.PAYMENT] * 40 + [Kind.MALFORMED, Kind.INVALID, Kind.CARD, Kind.TOMBSTONE, Kind.HOLE]
     sent = []
@@ -153,7 +178,7 @@ def _sent(random: Random, times: list[float]) -> tuple[Sent, ...]:
         for _ in range(random.randint(1, BURST)):
             user, kind = min(random.randrange(USERS), random.randrange(USERS)), random.choice(kinds)
             earlier = ids[user][-FAR_BACK:] if random.random() < 0.5 else ids[user][-3:]
-            if kind is Kind.PAYMENT and earlier and random.random() < REPEATED:
+            if kind is Kind.PAYMENT and earlier and random.random() < repeated:
                 id_ = random.choice(earlier)
             else:
                 id_ = f"t{len(sent)}"
@@ -163,13 +188,33 @@ def _sent(random: Random, times: list[float]) -> tuple[Sent, ...]:
     return tuple(sorted(sent, key=lambda each: each.at))
 
 
-def _faults(random: Random, times: list[float]) -> tuple[Fault, ...]:
-    """Most of them while something is under way: a step is a place, a time hardly ever is."""
-    faults = []
-    for _ in range(random.choice((0, 1, 2, 3, 3, 4, 5, 6))):
-        trouble = random.choices(list(_TROUBLES), list(_TROUBLES.values()))[0]
-        at = max(0.0, random.choice(times) + random.choice((0.0, 0.0, -6.5, 6.5, random.uniform(-1, 8))))
-        lasts = random.choice((random.uniform(0.01, 1.0), random.uniform(SESSION_S, 2 * SESSION_S)))
-        steps = int(random.expovariate(1 / 60))
-        faults.append(Fault(at, trouble, random.randrange(MAX_WORKERS if trouble is Trouble.JOIN else 3), steps, lasts))
+def _faults(random: Random, times: list[float], looks_up: bool) -> tuple[Fault, ...]:
+    """Of few kinds in one plan: what needs the same trouble several times over comes up so, and hardly in a mix of all.
+
+    Where much is looked up, some strike when a commit has just passed a repeat that was answered late.
+    """
+    kinds, weights = list(_TROUBLES), list(_TROUBLES.values())
+    troubles = random.choices(kinds, weights, k=random.choice((1, 2, 4, 12)))
+    moments = random.choices(list(Moment), k=random.choice((1, 2, 5)))
+    faults = [
+        _fault(random, times, Trouble.KILL, Moment.COMMITTED)
+        if looks_up and random.random() < 0.5
+        else _fault(random, times, random.choice(troubles), random.choice(moments))
+        for _ in range(random.choice(FAULTS))
+    ]
     return tuple(sorted(faults, key=lambda each: each.at))
+
+
+def _fault(random: Random, times: list[float], trouble: Trouble, moment: Moment) -> Fault:
+    """Most of them while something is under way: a step is a place, a time hardly ever is."""
+    until_taken = trouble in (Trouble.PAUSE, Trouble.CUT) and random.random() < 0.5
+    lasts = random.choice((random.uniform(0.01, 1.0), random.uniform(SESSION_S, 2 * SESSION_S)))
+    return Fault(
+        at=max(0.0, random.choice(times) + random.choice((0.0, 0.0, -6.5, 6.5, random.uniform(-1, 8)))),
+        trouble=trouble,
+        worker=random.randrange(MAX_WORKERS if trouble is Trouble.JOIN else 3),
+        steps=int(random.expovariate(1 / random.choice((10, 60, 200) if moment is Moment.NOW else (5, 20, 60)))),
+        lasts=random.expovariate(1 / 0.05) if until_taken else lasts,
+        moment=moment if trouble in AFTER_STEPS else Moment.NOW,
+        until_taken=until_taken,
+    )

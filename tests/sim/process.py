@@ -7,10 +7,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from aiokafka.errors import CommitFailedError, KafkaError, UnknownMemberIdError
+from aiokafka.errors import CommitFailedError, UnknownMemberIdError
 
 from assay.agents.core import Core
 from assay.agents.ports import Ports
@@ -65,7 +66,7 @@ class Process:
         self._acknowledged: dict[int, int] = {}
         self._fetched: asyncio.Queue[Message] = asyncio.Queue()
         self._moved = asyncio.Event()  # the group is going on to another generation, or we stop
-        self.stopping = self.loses_fetch = self._joining = False
+        self.stopping = self.loses_fetch = self.has_lost = self._joining = False
         self.waiting = WaitingRecords(world.loop.time, max_records=MAX_WAITING)
         self.core = self._core()
 
@@ -121,6 +122,11 @@ class Process:
         """Whether it has taken the partition over."""
         return partition in self._acknowledged
 
+    @property
+    def fetched(self) -> int:
+        """Records that were fetched and not yet taken."""
+        return self.waiting.count + sum(count for coming in self.waiting._coming.values() for count, _ in coming)
+
     # -- its life -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -143,7 +149,7 @@ class Process:
     def stop(self) -> None:
         """SIGTERM."""
         self.stopping = True
-        self._moved.set()
+        asyncio.get_running_loop().call_soon(self._moved.set, context=self.life.enter())
 
     async def events(self) -> AsyncIterator[Any]:
         """The stream of fetches."""
@@ -160,7 +166,7 @@ class Process:
         self._joining = False
         if not self.stopping:
             self._moved.clear()
-        self._world.note(self.life.name, f"has {self._given.partitions} in generation {self._given.generation}")
+        self._world.given(self, self._given)
 
     async def _own(self) -> None:
         """From an assignment until the group moves on."""
@@ -171,7 +177,7 @@ class Process:
             owning.cancel()  # as `ProfileTable.abandon_take_over`
             await asyncio.wait([owning])
         elif owning.result():
-            fetches = [asyncio.ensure_future(self._fetch(p, start)) for p, start in self._acknowledged.items()]
+            fetches = [asyncio.ensure_future(self._fetch(p, self._acknowledged[p])) for p in self._given.partitions]
             await moved
             for fetch in fetches:
                 fetch.cancel()
@@ -187,25 +193,22 @@ class Process:
         offset = 0 if have is None else have + 1
         end = await self._ask(lambda: log.end, f"{CHANGELOG}/{partition}")
         while offset < end:
-            records, offset = await self._ask(lambda: log.read(offset, RECOVERY_RECORDS), f"{CHANGELOG}/{partition}")
+            records, offset = await self._ask(partial(log.read, offset, RECOVERY_RECORDS), f"{CHANGELOG}/{partition}")
             if records:
                 self.disk.apply(partition, [(record.key, record.value) for record in records], records[-1].offset)
 
     async def _fetch(self, partition: int, offset: int) -> None:
         generation, log = self._given.generation, self._world.network.broker.logs[TRANSACTIONS, partition]
-
-        async def more() -> None:
-            await log.beyond(offset)
-
         while True:
-            await asyncio.get_running_loop().create_task(more())
-            records, offset = await self._ask(lambda: log.read(offset, FETCH_RECORDS), f"{TRANSACTIONS}/{partition}")
+            await log.beyond(offset)
+            records, offset = await self._ask(partial(log.read, offset, FETCH_RECORDS), f"{TRANSACTIONS}/{partition}")
             if self.loses_fetch and records:
-                self.loses_fetch = False
+                self.loses_fetch, self.has_lost = False, True
                 continue
             while self.waiting.full:
                 await asyncio.sleep(BACK_PRESSURE_PAUSE_S)
             if records:
+                self.waiting.expect(partition, records)
                 self._fetched.put_nowait(Message(partition, list(records), generation))
 
     async def _give_up(self) -> None:
@@ -237,8 +240,8 @@ class Process:
         if due:
             name, generation = self._member, self._given.generation
             with contextlib.suppress(CommitFailedError):
-                await self._ask(lambda: self._world.group.commit(name, generation, due))
-                self._acknowledged.update(due)
+                await self._ask(partial(self._world.group.commit, name, generation, due))
+                self._acknowledged.update({p: offset for p, offset in due.items() if p in self._acknowledged})
 
     async def _heartbeats(self) -> None:
         while True:
@@ -247,7 +250,7 @@ class Process:
             if self._joining or not name:
                 continue
             try:
-                goes_on = await self._ask(lambda: self._world.group.heartbeat(name, generation))
+                goes_on = await self._ask(partial(self._world.group.heartbeat, name, generation))
             except UnknownMemberIdError:
                 goes_on, self._member = False, ""
             if not (goes_on or self._joining) and generation == self._given.generation:

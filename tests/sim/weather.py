@@ -32,19 +32,17 @@ class Front:
 
     Attributes:
         begins, ends: seconds of virtual time.
+        link: begins the names of the links that it holds for.
         slowed: seconds by which each way takes longer; None: nothing gets through before it ends.
-        life: the worker that it holds for; None: all of them.
-        redis: it holds for Redis, and not for the brokers.
     """
 
     begins: float
     ends: float
+    link: str
     slowed: float | None = None
-    life: str | None = None
-    redis: bool = False
 
-    def holds(self, life: str, link: str, at: float) -> bool:
-        return self.begins <= at < self.ends and self.life in (None, life) and self.redis == (link == REDIS)
+    def holds(self, link: str, at: float) -> bool:
+        return self.begins <= at < self.ends and link.startswith(self.link) and (self.link == REDIS) == (link == REDIS)
 
 
 class Weather:
@@ -65,7 +63,7 @@ class Weather:
             way = 0.05 + 60 * (draw - 0.995)
         arrives = sent + way
         for front in self.fronts:
-            if front.holds(life, link, arrives):
+            if front.holds(link, arrives):
                 arrives = front.ends + way if front.slowed is None else arrives + front.slowed * draw
         return arrives
 
