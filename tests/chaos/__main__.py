@@ -53,6 +53,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--rate", type=float, default=RATE, help="transactions a second (%(default)s)")
     add("--seed", type=int, help="of all choices and of the traffic; printed (default: any)")
     add("--json", action="store_true", help="nothing on stdout but the last line, one JSON object")
+    add("--keep", action="store_true", help="keep the logs of workers and broker, whatever comes of it")
     add("--write", action="store_true", help="put the result into perf/RESULTS.md")
     plan = parser.parse_args(given)
     if plan.seed is None:
@@ -77,7 +78,7 @@ class Screen:
         wrong = ", ".join(f"{name} {count}" for name, count in leg.counts.faults.items()) or "all is well"
         late = f"; {leg.unsettled}" if leg.unsettled else ""
         self._show(
-            f"{leg.fault}: {wrong}; {leg.counts.transactions:,} transactions, gap {leg.gap_s:.1f} s{late}", passing=False
+            f"{leg.fault}: {wrong}; {leg.counts.transactions:,} transactions, gap {leg.gap.seconds:.1f} s{late}", passing=False
         )
 
     def _show(self, text: str, *, passing: bool) -> None:
@@ -119,6 +120,7 @@ def verdict(plan: argparse.Namespace, running: Stand, course: Course) -> tuple[s
         f"Seed {plan.seed}, {plan.rate:.0f} transactions a second onto {WORKERS} workers: {sent}.",
         "Counts are of all that was sent until then.",
         report.table(course.passed),
+        f"The longest gap: {last.gap.about}",
         report.endings(running.fleet.endings),
     ]
     missing = sum(running.traffic.sent.values()) - last.counts.transactions
@@ -155,7 +157,7 @@ def main(given: Sequence[str] | None = None) -> int:
         well = True  # nothing to look for
         return 130
     finally:
-        _tidy(folder, keep=not well)
+        _tidy(folder, keep=plan.keep or not well)
     return 0 if well else 1
 
 

@@ -6,7 +6,7 @@ It is told records; where they come from is `whole_log`. Everything is compared 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -67,6 +67,13 @@ class Counts:
         return {name: getattr(self, name) for name in MUST_BE_ZERO if getattr(self, name)}
 
 
+class Gap(NamedTuple):
+    """How long a transaction waited for its decision, by append times, and which it was."""
+
+    seconds: float = 0.0
+    about: str = ""
+
+
 MUST_BE_ZERO = tuple(one.name for one in fields(Counts))[1:8]
 
 
@@ -83,6 +90,7 @@ class Checker:
     """Tell it the records of `transactions` first, those of each partition in their order; then those of the other topics.
 
     Attributes:
+        worst_gap: the longest that `gap` has told.
         examples: name of a count -> a few words about the first of what it counts.
     """
 
@@ -93,7 +101,7 @@ class Checker:
         self._changelog: dict[UserKey, bytes] = {}
         self._last_offsets: dict[UserKey, int] = {}
         self._told: dict[str, int] = defaultdict(int)
-        self._gap_s = self._worst_gap_s = 0.0
+        self._gap, self.worst_gap = Gap(), Gap()
         self.examples: dict[str, list[str]] = defaultdict(list)
 
     # -- what every topic holds -----------------------------------------------------------------------------------------
@@ -113,7 +121,7 @@ class Checker:
                 continue
             found, value = self._found[place], digest(record.value)
             if not found.decisions:
-                self._gap((record.timestamp - expected.appended_ms) / 1000)
+                self._waited((record.timestamp - expected.appended_ms) / 1000, place, record)
             found.decisions.append(value)
             self._values[place[0], expected.first].setdefault(value, f"{_where(record)} from {place}: {_said(record)}")
 
@@ -162,9 +170,10 @@ class Checker:
 
     # -- what came of it ------------------------------------------------------------------------------------------------
 
-    def gap_s(self) -> float:
-        """The longest time from a transaction's append to its decision's, of those told since this was asked last."""
-        gap, self._gap_s = self._gap_s, 0.0
+    def gap(self) -> Gap:
+        """The longest of those told since this was asked last."""
+        gap, self._gap = self._gap, Gap()
+        self.worst_gap = max(self.worst_gap, gap)
         return gap
 
     def counts(self) -> Counts:
@@ -188,7 +197,7 @@ class Checker:
                 self._example("contradictory", " != ".join(values.values()))
         return Counts(
             transactions=transactions, lost=lost, contradictory=contradictory, repeated=repeated, unanswered=unanswered,
-            profiles_differ=self._profiles_differ(), worst_gap_s=round(self._worst_gap_s, 1), **self._told,
+            profiles_differ=self._profiles_differ(), worst_gap_s=round(max(self.worst_gap, self._gap).seconds, 1), **self._told,
         )  # fmt: skip
 
     def _profiles_differ(self) -> int:
@@ -221,8 +230,9 @@ class Checker:
         self._told["fences"] += fence
         return fence
 
-    def _gap(self, seconds: float) -> None:
-        self._gap_s, self._worst_gap_s = max(self._gap_s, seconds), max(self._worst_gap_s, seconds)
+    def _waited(self, seconds: float, place: Place, record: ConsumerRecord) -> None:
+        if seconds > self._gap.seconds:
+            self._gap = Gap(seconds, f"{_where(record)} from {place}: {_said(record)}")
 
     def _note(self, name: str, about: str) -> None:
         self._told[name] += 1

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .checker import Checker, Counts
+from .checker import Checker, Counts, Gap
 from .faults import Fault
 from .stand import Stand
 from .whole_log import Unsettled
@@ -19,14 +19,14 @@ class Passed:
     """A leg of the course: so many of one fault, and what the checker found after it, of all that was sent until then.
 
     Attributes:
-        gap_s: the longest wait of a transaction for its decision, in this leg.
+        gap: the longest wait of a transaction for its decision, in this leg.
         unsettled: what was not committed in time; empty where all was.
     """
 
     fault: str
     times: int
     lasted_s: float
-    gap_s: float
+    gap: Gap
     counts: Counts
     unsettled: str = ""
 
@@ -74,5 +74,5 @@ class Course:
         lasted_s = time.monotonic() - began
         await self.stand.log.read_on(self._checker)
         counts = await asyncio.to_thread(self._checker.counts)
-        self.passed.append(Passed(name, times, lasted_s, self._checker.gap_s(), counts, unsettled))
+        self.passed.append(Passed(name, times, lasted_s, self._checker.gap(), counts, unsettled))
         self.told(self.passed[-1])

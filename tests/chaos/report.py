@@ -41,9 +41,8 @@ def row(passed: Passed) -> tuple[str, ...]:
     counts = passed.counts
     others = sum(getattr(counts, name) for name in MUST_BE_ZERO if name not in COLUMNS)
     figures = (counts.transactions, *(getattr(counts, name) for name in COLUMNS), others, counts.repeated, counts.unanswered)
-    return (
-        passed.fault, str(passed.times), f"{passed.lasted_s:.0f}", f"{passed.gap_s:.1f}", *(f"{figure:,}" for figure in figures)
-    )  # fmt: skip
+    leg = (passed.fault, str(passed.times), f"{passed.lasted_s:.0f}", f"{passed.gap.seconds:.1f}")
+    return (*leg, *(f"{figure:,}" for figure in figures))
 
 
 def table(course: Sequence[Passed]) -> str:

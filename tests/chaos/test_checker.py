@@ -179,7 +179,7 @@ def test_the_gap_is_from_append_to_the_first_decision_and_asked_for_once(made: M
     made.change("decisions", FIRST, timestamp=APPENDED_MS + 9_300)
     made.again("decisions", FIRST, timestamp=APPENDED_MS + 60_000)
     checker = made.check()
-    assert (checker.gap_s(), checker.gap_s(), checker.counts().worst_gap_s) == (9.3, 0.0, 9.3)
+    assert (checker.gap().seconds, checker.gap().seconds, checker.counts().worst_gap_s) == (9.3, 0.0, 9.3)
 
 
 @pytest.mark.parametrize(
