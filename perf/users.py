@@ -47,6 +47,7 @@ class Population:
 
     Attributes:
         get_us, write_us: microseconds a row, of each round.
+        cpu_us: CPU microseconds of the calling thread for both, a row, of each round: what a busy machine spoils less.
     """
 
     size: int
@@ -55,6 +56,7 @@ class Population:
     changelog_offset: int = 0
     get_us: list[float] = field(default_factory=list)
     write_us: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
 
     @property
     def us(self) -> list[float]:
@@ -84,22 +86,22 @@ class Population:
 
     def round(self, micro_batches: int, rows: int) -> None:
         """Get the rows of so many micro-batches and write them, and take note of what it took."""
-        got_s = written_s = 0.0
+        got_s = written_s = computed_s = 0.0
         count = 0
-        for keys_by_partition in [self.micro_batch(rows) for _ in range(micro_batches)]:
-            for partition, keys in keys_by_partition.items():
-                began = time.perf_counter()
-                found = self.store.get(partition, keys)
-                got = time.perf_counter()
-                folded = {key: row for key, row in zip(keys, found, strict=True) if row is not None}
-                count += len(folded)
-                self.changelog_offset += len(folded)
-                write_began = time.perf_counter()
-                self.store.write(partition, folded, self.changelog_offset)
-                written_s += time.perf_counter() - write_began
-                got_s += got - began
-        self.get_us.append(got_s / count * 1e6)
-        self.write_us.append(written_s / count * 1e6)
+        for partition, keys in [each for _ in range(micro_batches) for each in self.micro_batch(rows).items()]:
+            began, began_computing = time.perf_counter(), time.thread_time()
+            found = self.store.get(partition, keys)
+            got_s += time.perf_counter() - began
+            computed_s += time.thread_time() - began_computing
+            folded = {key: row for key, row in zip(keys, found, strict=True) if row is not None}
+            count += len(folded)
+            self.changelog_offset += len(folded)
+            began, began_computing = time.perf_counter(), time.thread_time()
+            self.store.write(partition, folded, self.changelog_offset)
+            written_s += time.perf_counter() - began
+            computed_s += time.thread_time() - began_computing
+        for figures, seconds in ((self.get_us, got_s), (self.write_us, written_s), (self.cpu_us, computed_s)):
+            figures.append(seconds / count * 1e6)
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -181,22 +183,35 @@ def _used(folder: Path) -> int:
 
 def table(measured: Sequence[Population]) -> str:
     """For people, in Markdown."""
-    lines = ["| users | us a row: min / median / max | get | write |", "| --- | --- | --- | --- |"]
+    lines = [
+        "| users | us a row: min / median / max | get | write | CPU us a row: min / median / max |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for one in measured:
-        spread = " / ".join(f"{value:.1f}" for value in (min(one.us), statistics.median(one.us), max(one.us)))
         get, write = statistics.median(one.get_us), statistics.median(one.write_us)
-        lines.append(f"| {one.size:,} | {spread} | {get:.1f} | {write:.1f} |")
+        lines.append(f"| {one.size:,} | {_spread(one.us)} | {get:.1f} | {write:.1f} | {_spread(one.cpu_us)} |")
     return "\n".join(lines)
+
+
+def _spread(values: Sequence[float]) -> str:
+    return " / ".join(f"{value:.1f}" for value in (min(values), statistics.median(values), max(values)))
 
 
 def line(measured: Sequence[Population]) -> Mapping[str, object]:
     """For scripts: medians, and the ratio of ten million to a thousand; None where one of them was not measured."""
-    medians = {one.size: statistics.median(one.us) for one in measured}
-    few, many = medians.get(SIZES[0]), medians.get(SIZES[-1])
+    elapsed = {one.size: statistics.median(one.us) for one in measured}
+    computed = {one.size: statistics.median(one.cpu_us) for one in measured}
     return {
-        "us_per_row": {str(size): round(us, 2) for size, us in medians.items()},
-        "ratio_10m_to_1k": round(many / few, 2) if few and many else None,
+        "us_per_row": {str(size): round(us, 2) for size, us in elapsed.items()},
+        "cpu_us_per_row": {str(size): round(us, 2) for size, us in computed.items()},
+        "ratio_10m_to_1k": _ratio(elapsed),
+        "cpu_ratio_10m_to_1k": _ratio(computed),
     }
+
+
+def _ratio(medians: Mapping[int, float]) -> float | None:
+    few, many = medians.get(SIZES[0]), medians.get(SIZES[-1])
+    return round(many / few, 2) if few and many else None
 
 
 def main(given: Sequence[str] | None = None) -> int:
