@@ -11,7 +11,7 @@ KILLS ?= 100
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(shell [ -t 2 ] || echo --quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint lock docs demo bench chaos wheel clean
+.PHONY: help setup test lint lock docs demo bench bench-recovery chaos wheel clean
 
 help: ## show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ demo: setup ## everything at once: services, training, two workers, live payment
 bench: setup ## measure: drain, latency, CPU per stage
 	@$(BIN)/assay services fetch
 	@$(BIN)/python perf/bench.py $(ARGS)
+
+bench-recovery: setup ## measure: profiles read back from the changelog, and the take-over after a kill
+	@$(BIN)/assay services fetch
+	@$(BIN)/python perf/recovery.py $(ARGS)
 
 chaos: setup ## kill, stop and cut off real workers under traffic, and check every verdict (KILLS=100)
 	@$(BIN)/assay services fetch

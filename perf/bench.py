@@ -100,7 +100,7 @@ def run(plan: argparse.Namespace) -> dict[str, Any]:
         if plan.bundle:
             Bundle.load(bundle)
         else:
-            _train(plan.history, bundle)
+            train_bundle(plan.history, bundle)
         drains, latencies = asyncio.run(_measure(plan, Stand(running, bundle, folder)))
         text, figures = report.tables(drains, latencies), report.line(drains, latencies)
         print(f"\n{report.versions(running)}\n\n{text}\n")
@@ -138,7 +138,8 @@ def _backlog(count: int, users: int) -> list[Payload]:
     return prepare((payment.transaction for payment in _history(count, users, BACKLOG_SEED)), stamped=False)
 
 
-def _train(count: int, out: Path) -> None:
+def train_bundle(count: int, out: Path) -> None:
+    """A bundle of models that have learnt from so many simulated transactions."""
     tell(f"training on {count:,} simulated transactions")
     history = list(_history(count, max(1, count // HISTORY_DAYS), HISTORY_SEED))
     train(

@@ -6,10 +6,11 @@ import os
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from peers.job import Job
@@ -75,9 +76,11 @@ class AssayWorker:
 
 
 @contextmanager
-def assay_workers(stand: Stand, prefix: str, count: int = 1) -> Iterator[Sequence[AssayWorker]]:
-    """So many workers of one group, as `assay worker` starts them, with everything on."""
-    environment = worker_environment(stand.running, stand.bundle, prefix)
+def assay_workers(
+    stand: Stand, prefix: str, count: int = 1, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Sequence[AssayWorker]]:
+    """So many workers of one group, as `assay worker` starts them, with everything on. `settings`: ASSAY_* besides."""
+    environment = worker_environment(stand.running, stand.bundle, prefix) | dict(settings)
     with ExitStack() as stack:
         workers = []
         for number in range(1, count + 1):

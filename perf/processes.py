@@ -30,6 +30,10 @@ class Watched:
         if self._process.poll() is not None:
             raise self.failure(f"ended with status {self._process.returncode}")
 
+    def log_lines(self) -> list[str]:
+        """All that it has written."""
+        return self._log.read_text(errors="replace").splitlines()
+
     def failure(self, what: str) -> ServiceError:
         """That, and the end of its log."""
         lines = self._log.read_text(errors="replace").strip().splitlines()[-12:]

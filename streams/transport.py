@@ -93,6 +93,14 @@ class Consumer(driver.Consumer):
             return {}
         return await super()._getmany(wanted, timeout)
 
+    async def _wait_next_records(self, timeout: float) -> Any:
+        """Upstream sleeps for a second where no partition is active (consumer.py:787): the first record after a take-over
+        would wait for the rest of it."""
+        if not self.flow_active:
+            await self.wait(self.can_resume_flow)
+        active = self._get_active_partitions()
+        return await self._getmany(active, timeout), active
+
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
         generation = self.app.consumer_generation_id
         fetched, active = await self._wait_next_records(timeout)
