@@ -1,5 +1,6 @@
 """Bounds on a real worker (invariant I5): sizes at their limits and beyond, clocks that jump, one partition, one user."""
 
+import asyncio
 import struct
 import time
 from typing import Any, NamedTuple
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import ConsumerRecord
@@ -16,13 +18,35 @@ from assay.schemas.source import Source
 
 from .conftest import START_MS
 from .logged import assert_profiles_as_replayed, made_from_each
-from .topics import Header, Topics, transaction
+from .topics import PARTITIONS, Header, Topics, transaction
 from .worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module")]
 HOUR_MS, YEAR_MS = 3_600_000, 365 * 86_400_000
 KAFKA_TAKES = 1_048_588  # max.message.bytes by default, of a whole batch
 BATCH_OVERHEAD = 200
+SMALL = {"max.message.bytes": str(limits.LEAST_TOPIC_BYTES)}
+APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+TOPICS = {
+    "decisions": SMALL | APPEND_TIME,
+    "evidence": SMALL,
+    "assay-profiles-changelog": SMALL | {"cleanup.policy": "compact"},
+}
+
+
+@pytest.fixture(scope="module")
+def environment(environment: dict[str, str]) -> dict[str, str]:
+    """Of a deployment whose topics take no more than they have to, less than a micro-batch; dead letters as much as Kafka."""
+
+    async def make() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=environment["ASSAY_BOOTSTRAP_SERVERS"])
+        await admin.start()
+        prefix = environment["ASSAY_TOPIC_PREFIX"]
+        await admin.create_topics([NewTopic(prefix + name, PARTITIONS, 1, topic_configs=how) for name, how in TOPICS.items()])
+        await admin.close()
+
+    asyncio.run(make())
+    return environment
 
 
 def padded(body: dict[str, Any], size: int) -> bytes:
@@ -110,7 +134,7 @@ async def test_i1_a_record_as_large_as_kafka_takes_leaves_one_letter_that_fits(
 
 
 async def test_i1_transactions_may_be_larger_than_dead_letters_take(topics: Topics, worker: WorkerProcess) -> None:
-    larger = {"max.message.bytes": "5000000", "message.timestamp.type": "LogAppendTime"}
+    larger = {"max.message.bytes": "5000000"} | APPEND_TIME
     await topics._admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topics.name("transactions"), larger)])
     value = b"v" * 3_500_000
     source = await topics.send(value, key=b"k", partition=0)
@@ -203,3 +227,26 @@ async def test_i4_one_user_who_sends_10_000_at_once_gets_10_000_decisions_as_rep
     assert not any(name == "assay-replay" for record in decisions for name, _ in record.headers)
     await assert_profiles_as_replayed(topics, sources, bodies)
     assert worker.get("/readyz")[0] == 200
+
+
+# -- the last one: it changes the topics
+
+
+async def test_i1_a_limit_that_is_lowered_ends_the_worker_once_and_its_successor_writes_what_fits(
+    topics: Topics, worker: WorkerProcess
+) -> None:
+    lowered = ConfigResource(ConfigResourceType.TOPIC, topics.name("dead-letters"), SMALL | APPEND_TIME)
+    await topics._admin.alter_configs([lowered])
+    value = b"v" * 900_000
+    source = await topics.send(value, key=b"k", partition=0)
+    async with asyncio.timeout(60):
+        while worker.running:
+            await asyncio.sleep(0.1)
+    assert "max.message.bytes of the topics is read at start" in worker.log
+    await asyncio.to_thread(worker.restart)
+    letter = await topics.first(source, "dead-letters")
+    assert len(letter.value) < limits.LEAST_TOPIC_BYTES
+    assert value.startswith(letter.value)
+    await topics.settled()
+    assert len(topics.made_from(source, "dead-letters")) == 1
+    assert worker.running

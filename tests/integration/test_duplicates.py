@@ -4,6 +4,9 @@ The same bytes come back, marked, and nothing is counted twice: neither by the p
 """
 
 import asyncio
+import os
+import signal
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +20,7 @@ from assay.schemas.source import BEYOND_HORIZON_HEADER, CONFLICT_HEADER, REPLAY_
 
 from .conftest import START_MS
 from .logged import feature, made_from_each
-from .topics import PARTITIONS, Topics, transaction
+from .topics import PARTITIONS, Topics, source_of, transaction
 from .worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -25,6 +28,12 @@ HOUR_MS = 3_600_000
 MARKS = (REPLAY_HEADER, CONFLICT_HEADER, BEYOND_HORIZON_HEADER)
 REPLAY, CONFLICT, BEYOND = (dict.fromkeys(names, b"1") for names in (MARKS[:1], MARKS[:2], MARKS[2:]))
 USERS = [f"known-{number}" for number in range(4 * PARTITIONS)]  # on every partition
+
+
+@pytest.fixture(scope="module")
+def environment(environment: dict[str, str]) -> dict[str, str]:
+    """Of workers that commit only when partitions are given up."""
+    return environment | {"ASSAY_COMMIT_INTERVAL_S": "60"}
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,6 @@ async def known(topics: Topics) -> dict[str, tuple[dict[str, Any], bytes]]:
     """By user: a transaction that was decided by the first worker, and its decision."""
     bodies = {user: payment(user, 1) for user in USERS}
     decided = await answers(topics, *bodies.values())
-    await topics.settled()
     return {user: (body, answer.value) for (user, body), answer in zip(bodies.items(), decided, strict=True)}
 
 
@@ -121,6 +129,31 @@ async def test_i2_after_a_restart_the_same_bytes_come_back(
 ) -> None:
     await asyncio.to_thread(worker.restart)
     await assert_repeated(topics, known)
+
+
+async def test_i1_what_was_said_before_a_kill_is_not_said_again(topics: Topics, worker: WorkerProcess) -> None:
+    good = [transaction(number, f"replayed-{number % 30}", timestamp=START_MS + number) for number in range(300)]
+    sources = await topics.send_all(good)
+    repeats = await topics.send_all(good[:30])
+    bad = [await topics.send(b"{", key=b"k%d" % number) for number in range(30)]
+    decisions = await made_from_each(topics, [*sources, *repeats], "decisions")
+    letters = await made_from_each(topics, bad, "dead-letters")
+    await asyncio.to_thread(kill, worker)
+    worker.start()
+    await asyncio.to_thread(worker.wait_until_ready)
+    after = await topics.send_all([transaction(f"after-{number}", f"replayed-{number}") for number in range(30)])
+    await made_from_each(topics, after, "decisions")
+    assert await made_from_each(topics, [*sources, *repeats], "decisions") == decisions
+    assert await made_from_each(topics, bad, "dead-letters") == letters
+    made = Counter(source_of(record) for topic in ("decisions", "dead-letters") for record in topics.seen[topic])
+    assert set(made.values()) == {1}
+    assert worker.metric("assay_repeats_total", kind="replay") >= len(sources) + len(repeats), "all was read again"
+
+
+def kill(worker: WorkerProcess) -> None:
+    assert worker._process is not None
+    os.kill(worker._process.pid, signal.SIGKILL)
+    worker._process.wait()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
