@@ -61,7 +61,7 @@ class Log:
 
     def __init__(self, topic: str, partition: int, loop: VirtualLoop, appended: Callable[[list[Record]], None]) -> None:
         self.topic, self.partition, self.skew = topic, partition, 0.0
-        self.end = 0
+        self.begin = self.end = 0
         self.records: list[Record] = []
         self.producers: dict[int, _Known] = {}
         self._loop, self._appended = loop, appended
@@ -108,6 +108,11 @@ class Log:
         last = {record.key: record.offset for record in self.records if record.offset < end}
         self.records = [record for record in self.records if record.offset >= last.get(record.key, 0)]
 
+    def expire(self, begin: int) -> None:
+        """Records before this offset are too old."""
+        self.begin = max(self.begin, begin)
+        self.records = [record for record in self.records if record.offset >= begin]
+
     def _admit(self, producer: Producer, count: int) -> int | None:
         """Take the batch of a producer, or say where it lies already."""
         known = self.producers.get(producer.id)
@@ -136,14 +141,20 @@ class Broker:
     def __init__(self, loop: VirtualLoop, topics: Iterator[tuple[str, int]], appended: Callable[[list[Record]], None]) -> None:
         self.logs = {(topic, partition): Log(topic, partition, loop, appended) for topic, partition in topics}
         self._claims: dict[str, tuple[int, int]] = {}
+        self._ids = 0
 
     def claim(self, name: str, holder: tuple[int, int]) -> tuple[int, int]:
         """The next epoch of a transactional id; `holder` (-1, -1): whoever asks. Raises ProducerFenced."""
         held = self._claims.get(name)
-        if holder[0] >= 0 and holder != held:
+        if holder[0] >= 0 and held is not None and holder != held:
             raise ProducerFenced
-        claim = self._claims[name] = (1000 + len(self._claims), 0) if held is None else (held[0], held[1] + 1)
+        self._ids += held is None
+        claim = self._claims[name] = (1000 + self._ids, 0) if held is None else (held[0], held[1] + 1)
         return claim
+
+    def expire_claims(self) -> None:
+        """Nobody has claimed for a week: who claims next gets another producer id, which outranks nobody."""
+        self._claims.clear()
 
 
 class Wire:

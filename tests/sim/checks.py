@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from assay.schemas.decision import decided_for
-from assay.schemas.source import FENCE_HEADER, SOURCE_HEADER, Source
+from assay.schemas.source import BEYOND_HORIZON_HEADER, FENCE_HEADER, REPLAY_HEADER, SOURCE_HEADER, Source
 from assay.streams.replies import Reply
+from assay.tables.partition_state import STATE_KEY, PartitionState
 
 from .broker import Broker, Record
 from .oracle import Expected, Fate, Oracle
@@ -33,8 +34,11 @@ class Checks:
         failed: called with the first violation.
     """
 
-    def __init__(self, oracle: Oracle, failed: Callable[[Violation], None]) -> None:
-        self._oracle, self._failed = oracle, failed
+    def __init__(self, oracle: Oracle, broker: Broker, failed: Callable[[Violation], None]) -> None:
+        self._oracle, self._broker, self._failed = oracle, broker, failed
+        self._verdicts: dict[tuple[int, int], list[tuple[int, bytes]]] = {}  # by what was first: decisions offset, value
+        self._reached: dict[int, int] = {}
+        self.kept: dict[int, int] = {}  # the last committed offset that is kept beside the rows
         self._decided: dict[tuple[int, int], bytes] = {}  # by source partition and offset
         self._dead: set[tuple[int, int]] = set()
         self._rows: dict[tuple[int, bytes], list[tuple[int, int, bytes]]] = {}  # changelog offset, last source offset, row
@@ -79,10 +83,15 @@ class Checks:
 
     def replied(self, replies: Sequence[Reply]) -> None:
         """Replies leave."""
-        for _, (_, _, headers) in replies:
+        for _, (_, value, headers) in replies:
             source = Source.parse(dict(headers)[SOURCE_HEADER])
-            verdict = self._decided.get(source[1:]) or source[1:] in self._dead
-            self._hold("I3", bool(verdict), f"a reply for {source} that has no verdict in the log")
+            decided = self._decided.get(source[1:])
+            self._hold("I3", decided is not None or source[1:] in self._dead, f"a reply for {source} that has no verdict yet")
+            self._hold("I2", decided in (None, value), f"a reply for {source} that is not what was decided")
+
+    def offsets_expired(self) -> None:
+        """The group has forgotten what it had committed."""
+        self._committed = {}
 
     def _decision(self, record: Record) -> None:
         source = Source.parse(dict(record.headers)[SOURCE_HEADER])
@@ -93,11 +102,15 @@ class Checks:
         self._hold("I1", place not in self._dead, f"{what}, which has a dead letter")
         self._hold("I1", expected.fate in (Fate.DECISION, Fate.REPEAT), f"{what}, which is to end as {expected.fate}")
         value = record.value or b""
+        marks, known = {name for name, _ in record.headers}, self._verdicts.setdefault((record.partition, expected.first), [])
         if expected.fate is Fate.REPEAT:
-            first = self._decided.get((source.partition, expected.first))
-            self._hold("I2", first == value, f"{what} otherwise than {expected.first}, which it repeats")
+            expired = not known or known[0][0] < self._broker.logs[DECISIONS, record.partition].begin
+            repeated = REPLAY_HEADER in marks and any(verdict == value for _, verdict in known)
+            beyond = BEYOND_HORIZON_HEADER in marks and expired
+            self._hold("I2", repeated or beyond, f"{what} otherwise than {expected.first}, which it repeats")
         elif expected.fate is Fate.DECISION:
             self._hold("I2", decided_for(value)[1:] == place, f"{what} by repeating {decided_for(value)}")
+        known.append((record.offset, value))
         self._decided[place] = value
         self.furthest[source.partition] = max(source.offset, self.furthest.get(source.partition, 0))
 
@@ -111,7 +124,8 @@ class Checks:
 
     def _row(self, record: Record) -> None:
         user, row = record.key or b"", record.value or b""
-        if user.startswith(b"\0"):
+        if user == STATE_KEY:
+            self._state(record.partition, PartitionState.decode(row))
             return
         last = Source.parse(dict(record.headers)[SOURCE_HEADER]).offset
         expected, what = self._expected(record.partition, last), f"{where(record)} holds a row of {user!r} as of {last}"
@@ -121,15 +135,26 @@ class Checks:
                 self._hold("I3", (record.partition, source) in self._decided, f"{what} before {source} is decided")
         self._rows.setdefault((record.partition, user), []).append((record.offset, last, row))
 
+    def _state(self, partition: int, state: PartitionState) -> None:
+        """What is kept beside the rows: everything before `reached` has its verdict, or is a repeat that is still open."""
+        for source in range(self._reached.get(partition, 0), state.reached):
+            settled = self._has_verdict(partition, source) or source in state.open
+            self._hold("I3", settled, f"a state that has reached {state.reached} before {source} has its verdict")
+        for source, earlier in state.open.items():
+            first = self._expected(partition, source).first
+            self._hold("I4", earlier.offset == first, f"a state with {source} open as repeating {earlier.offset}, not {first}")
+        self._reached[partition] = state.reached
+        self.kept[partition] = state.committed
+
     # -- when all is quiet ----------------------------------------------------------------------------------------------
 
-    def quiet(self, broker: Broker, stores: Mapping[int, Mapping[bytes, bytes]]) -> None:
+    def quiet(self, stores: Mapping[int, Mapping[bytes, bytes]]) -> None:
         """Everything is committed. `stores`: {partition: the rows that its owner has on disk}."""
         for partition, replayed in self._oracle.partitions.items():
             for source, expected in replayed.expected.items():
                 verdict = self._has_verdict(partition, source)
                 self._hold("I1", verdict, f"transactions/{partition}:{source} has no verdict, expected {expected.fate}")
-            records = broker.logs[CHANGELOG, partition].records
+            records = self._broker.logs[CHANGELOG, partition].records
             changelog = {record.key: record.value for record in records if not (record.key or b"").startswith(b"\0")}
             self._hold("I4", changelog == replayed.rows, f"changelog/{partition} differs from a replay")
             on_disk = stores[partition] == replayed.rows

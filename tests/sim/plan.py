@@ -59,6 +59,11 @@ class Trouble(StrEnum):
     SLOW = "a topic is slow"
     REDIS = "Redis is down"
     COMPACT = "changelogs are compacted"
+    EXPIRE = "decisions expire"
+    OUTAGE = "all workers are down"
+    OFFSETS = "all workers are down, and the group's offsets expire"
+    CLAIMS = "claims expire"
+    RENEW = "renews its claims"
     CLOCK = "a leader moves to a clock that differs"
 
 
@@ -99,8 +104,8 @@ class Fault:
 
 
 AFTER_STEPS = frozenset((Trouble.KILL, Trouble.KILL_AND_DISK, Trouble.PAUSE, Trouble.CUT))
-OF_A_WORKER = AFTER_STEPS | {Trouble.STOP, Trouble.JOIN, Trouble.LEAVE, Trouble.LOSE_FETCH}
-LASTING = frozenset((Trouble.PAUSE, Trouble.CUT, Trouble.DOWN, Trouble.SLOW, Trouble.REDIS))
+OF_A_WORKER = AFTER_STEPS | {Trouble.STOP, Trouble.JOIN, Trouble.LEAVE, Trouble.LOSE_FETCH, Trouble.RENEW}
+LASTING = frozenset((Trouble.PAUSE, Trouble.CUT, Trouble.DOWN, Trouble.SLOW, Trouble.REDIS, Trouble.OUTAGE, Trouble.OFFSETS))
 _TROUBLES = {
     Trouble.KILL: 12,
     Trouble.KILL_AND_DISK: 2,
@@ -114,6 +119,11 @@ _TROUBLES = {
     Trouble.SLOW: 3,
     Trouble.REDIS: 1,
     Trouble.COMPACT: 2,
+    Trouble.EXPIRE: 1,
+    Trouble.OUTAGE: 1,
+    Trouble.OFFSETS: 1,
+    Trouble.CLAIMS: 1,
+    Trouble.RENEW: 2,
     Trouble.CLOCK: 1,
 }
 
@@ -125,6 +135,7 @@ class Plan:
     Attributes:
         workers: how many there are at the start.
         batch: transactions of a micro-batch at most.
+        batch_bytes: of what is published at once, at most.
         remembered: decisions, and rows, that a worker keeps in memory at most.
         commit_s, publish_s: seconds between commits, and until a publish is given up.
         slow: the topic whose leaders take .1 s more than others, if any.
@@ -134,6 +145,7 @@ class Plan:
     partitions: int
     workers: int
     batch: int
+    batch_bytes: int
     remembered: int
     commit_s: float
     publish_s: float
@@ -145,6 +157,7 @@ class Plan:
         events = sorted([*self.sent, *self.faults], key=lambda event: event.at)
         head = (
             f"seed {self.seed}: {self.partitions} partitions, {self.workers} workers, micro-batches of {self.batch}, "
+            f"{self.batch_bytes} bytes published at once, "
             f"{self.remembered} remembered, commits every {self.commit_s} s, publishing within {self.publish_s} s"
             + (f", {self.slow} slow" if self.slow else "")
         )
@@ -161,6 +174,7 @@ def plan_of(seed: int) -> Plan:
         partitions=random.choice((1, 2, 2, 3)),
         workers=random.choice((1, 2, 2, 3)),
         batch=random.choice((1, 3) if looks_up else (1, 3, 8, 64)),
+        batch_bytes=random.choice((3_000, 900_000)),
         remembered=2 if looks_up else random.choice((2, 10, 1000)),
         commit_s=random.choice((0.05, 0.05, 0.3, 1.0)),
         publish_s=random.choice((1.5, 5.0, 30.0)),

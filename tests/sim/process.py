@@ -73,9 +73,9 @@ class Process:
     def _core(self) -> Core:
         world, settings = self._world, self._world.settings
         options = {"bootstrap_servers": "memory", "network": world.network}
-        deadline = world.plan.publish_s
-        self._log = Publisher(options, owned=(DECISIONS, DEAD_LETTERS), deadline=deadline)
-        self._changelog = Publisher(options, owned=(CHANGELOG,), deadline=deadline)
+        deadline, max_bytes = world.plan.publish_s, dict.fromkeys((DECISIONS, DEAD_LETTERS, CHANGELOG), world.plan.batch_bytes)
+        self._log = Publisher(options, owned=(DECISIONS, DEAD_LETTERS), deadline=deadline, max_bytes=max_bytes)
+        self._changelog = Publisher(options, owned=(CHANGELOG,), deadline=deadline, max_bytes=max_bytes)
         self._ownership = Ownership(options, "assay", (self._log, self._changelog), deadline)
         source = SimulatedSourceLog(options, TRANSACTIONS, world.network.wire, world.group)
         source.member = lambda: (self._member, self._given.generation)
@@ -150,6 +150,17 @@ class Process:
         """SIGTERM."""
         self.stopping = True
         asyncio.get_running_loop().call_soon(self._moved.set, context=self.life.enter())
+
+    def renew(self) -> None:
+        """As `Worker._renew_claims`, every six hours."""
+
+        async def renew() -> None:
+            try:
+                await self._ownership.renew()
+            except Exception as error:
+                end_process("claims could not be renewed", error)
+
+        asyncio.get_running_loop().create_task(renew(), context=self.life.enter())
 
     async def events(self) -> AsyncIterator[Any]:
         """The stream of fetches."""

@@ -25,6 +25,8 @@ class Workers(Protocol):
     def living(self) -> dict[int, Process]: ...
     def join(self, worker: int) -> None: ...
     def leave(self, worker: int) -> None: ...
+    def expire_decisions(self) -> None: ...
+    def outage(self, lasts: float, *, offsets_expire: bool) -> None: ...
     def note(self, who: str, what: str) -> None: ...
 
 
@@ -75,6 +77,12 @@ class Troubles:
                 for (topic, _), log in self._broker.logs.items():
                     if topic == CHANGELOG:
                         log.compact(log.end - 1)
+            case Trouble.EXPIRE:
+                self._workers.expire_decisions()
+            case Trouble.OUTAGE | Trouble.OFFSETS:
+                self._workers.outage(fault.lasts, offsets_expire=fault.trouble is Trouble.OFFSETS)
+            case Trouble.CLAIMS:
+                self._broker.expire_claims()
             case Trouble.CLOCK:
                 for (topic, partition), log in self._broker.logs.items():
                     log.skew = SKEW_S * (2 * unit(self._seed, topic, partition, int(now * 1000)) - 1)
@@ -106,6 +114,8 @@ class Troubles:
             case Trouble.LEAVE:
                 self._workers.leave(worker)
                 process.stop()
+            case Trouble.RENEW:
+                process.renew()
             case Trouble.LOSE_FETCH:
                 process.loses_fetch = True
 

@@ -6,6 +6,7 @@ from math import inf
 
 from assay.schemas import limits
 from assay.schemas.source import SOURCE_HEADER
+from assay.streams.decision_reader import source_of
 from assay.streams.settings import Settings
 
 from .broker import EPOCH_S, Broker, Record, Wire
@@ -49,14 +50,14 @@ class World:
         self.outcome, self._traced = Outcome(), traced
         self.loop = VirtualLoop()
         self.weather = Weather(plan.seed)
-        self.checks = Checks(Oracle(RATES), self._fail)
         logs = ((topic, partition) for topic in TOPICS for partition in range(plan.partitions))
         self.network = Network(Broker(self.loop, logs, self._appended), Wire(self.loop, self.weather))
+        self.checks = Checks(Oracle(RATES), self.network.broker, self._fail)
         self.group = Coordinator(self.loop, self._assign, SESSION_S, REBALANCE_S, self._committed)
         self._disks: dict[int, Disk] = {}
         self.living: dict[int, Process] = {}  # by worker
         self._wanted = set(range(plan.workers))
-        self._starts = 0
+        self._starts, self._down_until = 0, 0.0
         self._troubles = Troubles(plan, self.loop, self.weather, self.network.broker, self.network.wire, self)
 
     def run(self) -> Outcome:
@@ -84,7 +85,7 @@ class World:
         self.loop.after(PROBED_S, self._probe)
         await self._until_quiet()
         stores = {p: owner.disk.rows(p) for p in range(plan.partitions) if (owner := self._owner(p)) is not None}
-        self.checks.quiet(self.network.broker, stores)
+        self.checks.quiet(stores)
 
     async def _until_quiet(self) -> None:
         until = self.loop.time() + QUIET_WITHIN_S
@@ -183,8 +184,32 @@ class World:
         """This worker is not started again."""
         self._wanted.discard(worker)
 
+    def outage(self, lasts: float, *, offsets_expire: bool) -> None:
+        """All workers are killed, and not started again for so long."""
+        self._down_until = max(self._down_until, self.loop.time() + lasts)
+        for process in list(self.living.values()):
+            process.life.crash("killed with all others")
+        if offsets_expire:
+            self.loop.after(lasts, self._offsets_expire)
+
+    def _offsets_expire(self) -> None:
+        if not self.living:
+            self.note("group", "forgets its offsets")
+            self.group.committed.clear()
+            self.checks.offsets_expired()
+
+    def expire_decisions(self) -> None:
+        """As far as everything is committed, and known to be beside the rows: what is not lies within the retention."""
+        for partition in range(self.plan.partitions):
+            log, committed = self.network.broker.logs[DECISIONS, partition], self.checks.kept.get(partition, 0)
+            kept = (record.offset for record in log.records if (source := source_of(record)) and source.offset >= committed)
+            log.expire(next(kept, log.end))
+
     def _start(self, worker: int) -> None:
         if worker not in self._wanted or worker in self.living:
+            return
+        if self.loop.time() < self._down_until:
+            self.loop.after(self._down_until - self.loop.time(), self._start, worker)
             return
         self._starts += 1
         life = Life(f"worker-{worker}.{self._starts}", self.loop, lambda life, why: self._died(worker, why))
