@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score": ("score_command", "Score a file of transactions, offline."),
     "send": ("send_command", "Send one transaction and wait for its decision."),
     "watch": ("watch_command", "Show decisions as they are made."),
-    "rebuild": ("rebuild", "Make the profiles anew from the transactions topic, with the workers stopped."),
+    "rebuild": ("rebuild", "Make the profiles anew from the transactions topic."),
     "parity": ("parity", "Compare the evidence of a run with an offline replay, bit for bit."),
     "doctor": ("doctor", "Check everything Assay depends on, and say what to mend."),
 }
