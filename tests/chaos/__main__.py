@@ -34,7 +34,8 @@ examples:
 A Kafka of its own (Java 17 and Maven) is started in a temporary folder, and Redis unless ASSAY_REDIS_URL names one. Everything
 ends with the command, after Ctrl-C too. If anything is wrong, logs and examples are kept, and the last lines say where.
 
-exit status: 0 all is well, 1 something was lost, contradictory or otherwise wrong, 2 it could not be run, 130 stopped
+exit status: 0 all is well, 1 something was lost, contradictory or otherwise wrong, 2 it could not be run,
+130 or 143 stopped by Ctrl-C or SIGTERM
 """
 
 
@@ -50,6 +51,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--kills", type=int, default=KILLS, help="kill -9 of a random worker, so many times (%(default)s)")
     add("--only", choices=names, action="append", help="of the other faults, only this one; may be given more than once")
+    add("--times", type=int, default=1, help="each of the other faults, so many times (%(default)s)")
     add("--rate", type=float, default=RATE, help="transactions a second (%(default)s)")
     add("--seed", type=int, help="of all choices and of the traffic; printed (default: any)")
     add("--json", action="store_true", help="nothing on stdout but the last line, one JSON object")
@@ -92,12 +94,15 @@ class Screen:
 def legs_of(plan: argparse.Namespace) -> list[list[faults.Fault]]:
     """The kills in legs of a few, then each other fault."""
     kills = [[faults.kill] * min(KILLS_A_LEG, plan.kills - done) for done in range(0, plan.kills, KILLS_A_LEG)]
-    return kills + [[fault] for fault in faults.LONG_COURSE if not plan.only or fault.__name__ in plan.only]
+    others = [fault for fault in faults.LONG_COURSE if not plan.only or fault.__name__ in plan.only]
+    return kills + [[fault] for fault in others * plan.times]
 
 
 async def run(plan: argparse.Namespace, folder: Path, redis_url: str) -> tuple[Stand, Course]:
     """Everything that was asked for."""
-    legs = legs_of(plan)
+    task, legs = asyncio.current_task(), legs_of(plan)
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     screen = Screen(len(legs) + 1)
     print(f"seed {plan.seed}; {WORKERS} workers, {plan.rate:.0f} transactions a second", file=sys.stderr, flush=True)
     async with stand(folder, redis_url, seed=plan.seed, rate=plan.rate) as running:
@@ -135,7 +140,6 @@ def main(given: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     plan = arguments(given)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # that its broker is away is our own doing
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="assay-chaos-"))
     well = False
     try:
@@ -152,10 +156,12 @@ def main(given: Sequence[str] | None = None) -> int:
     except AssayError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except AssertionError as error:  # a worker that does not come back, or a broker
+        print(f"error: {error}", file=sys.stderr)
+    except (KeyboardInterrupt, asyncio.CancelledError) as stopped:
         print("\nstopped", file=sys.stderr)
         well = True  # nothing to look for
-        return 130
+        return 130 if isinstance(stopped, KeyboardInterrupt) else 143
     finally:
         _tidy(folder, keep=plan.keep or not well)
     return 0 if well else 1

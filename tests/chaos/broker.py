@@ -42,6 +42,7 @@ class Broker:
         self.bootstrap = f"127.0.0.1:{self._port}"
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid = 0
+        self.turn = asyncio.Lock()  # for whoever stops and starts it
 
     def prepare(self) -> None:
         """Fetch what is missing, format the folder. Raises ServiceError."""

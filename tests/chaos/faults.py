@@ -8,6 +8,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from .stand import MOST_WORKERS, SESSION_S, WORKERS, Stand
+from .storm import storm
 
 Fault = Callable[[Stand], Awaitable[None]]
 
@@ -127,6 +128,7 @@ async def rolling_restart(stand: Stand) -> None:
     """SIGTERM of one worker after the other"""
     for place in stand.fleet.wanted:
         await stand.fleet.restart(place)
+        await stand.fleet.ready()
 
 
 async def scale(stand: Stand) -> None:
@@ -180,5 +182,5 @@ async def _configure(stand: Stand, topic: str, configs: dict[str, str]) -> None:
 
 LONG_COURSE: tuple[Fault, ...] = (
     kill_all, pause_past_session, freeze_link, last_words, pause_and_freeze, cut_link, cut_past_session, cut_all_links,
-    slow_links, rolling_restart, scale, restart_broker, kill_broker, lose_disk, compact_changelog,
+    slow_links, rolling_restart, scale, restart_broker, kill_broker, lose_disk, compact_changelog, storm,
 )  # fmt: skip

@@ -20,7 +20,7 @@ from .links import Link
 POLL_S = 0.05
 READY_TIMEOUT_S = 120.0
 TAIL_BYTES = 20_000
-KILLED = -signal.SIGKILL
+MEANT = (0, -signal.SIGKILL, -signal.SIGTERM)  # the last: before it could have listened to it
 LAST_WORDS, MOST_SAID = ("assay: worker ends", "error:"), 600
 
 
@@ -32,6 +32,7 @@ class Place:
     link: Link
     wanted: bool = False  # it is to run
     held: bool = False  # it is not to be started again yet
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +116,19 @@ class Fleet:
 
     async def kill(self, place: Place) -> None:
         """SIGKILL; then it is started again."""
-        async with self._killed(place):
-            pass
+        async with self._down(place):
+            await self._kill(place)
 
     async def lose_disk(self, place: Place) -> None:
         """SIGKILL, and its profiles are gone when it is started again."""
-        async with self._killed(place):
+        async with self._down(place):
+            await self._kill(place)
             await asyncio.to_thread(shutil.rmtree, place.worker.data_dir, True)
 
     async def restart(self, place: Place) -> None:
-        """SIGTERM, as a rolling update does, and wait until all score again."""
-        place.held = True
-        await self._stop(place)
-        place.held = False
-        await self.ready()
+        """SIGTERM, as a rolling update does; then it is started again."""
+        async with self._down(place):
+            await self._stop(place)
 
     def pause(self, place: Place) -> None:
         """SIGSTOP: alive, and deaf."""
@@ -139,26 +139,31 @@ class Fleet:
         place.worker.signal(signal.SIGCONT)
 
     @asynccontextmanager
-    async def _killed(self, place: Place) -> AsyncIterator[None]:
-        place.held = True
+    async def _down(self, place: Place) -> AsyncIterator[None]:
+        """It is not started again meanwhile, whoever else kills it."""
+        async with place.turn:
+            place.held = True
+            yield
+            place.held = False
+
+    async def _kill(self, place: Place) -> None:
         place.worker.signal(signal.SIGKILL)
         while place.worker.running:
             await asyncio.sleep(POLL_S)
-        yield
-        place.held = False
 
     async def _supervise(self) -> None:
         while True:
             for place in self.wanted:
                 if not place.worker.running and not place.held:
-                    if place.worker.status not in (None, KILLED, 0):
+                    if place.worker.status not in (None, *MEANT):
                         self._note(place, place.worker.status or 0)
                     place.worker.start()
                     self.starts += 1
             await asyncio.sleep(POLL_S)
 
     async def _stop(self, place: Place) -> None:
-        if status := await asyncio.to_thread(place.worker.stop):
+        status = await asyncio.to_thread(place.worker.stop)
+        if status not in MEANT:
             self._note(place, status)
 
     def _note(self, place: Place, status: int) -> None:

@@ -17,6 +17,7 @@ from assay.schemas.limits import MAX_VALUE_BYTES
 from assay.streams.simulator import simulate
 
 TICK_S = 0.02
+STOP_TIMEOUT_S = 5.0
 USERS, MOST, DAYS = 300, 2_000_000, 365
 RECENT = 400  # payments that may come again: about one and a half of each user
 REPEATS, CHANGED, NO_PAYMENT = 0.04, 0.01, 0.01  # shares
@@ -61,7 +62,10 @@ class Traffic:
         for task in (self._making, self._sending):
             if task is not None:
                 task.cancel()
-        await asyncio.wait([asyncio.ensure_future(self._producer.stop())], timeout=5)
+        stopping = asyncio.ensure_future(self._producer.stop())  # which would flush for ever where the broker has gone
+        if (await asyncio.wait([stopping], timeout=STOP_TIMEOUT_S))[1]:
+            stopping.cancel()
+            await asyncio.wait([stopping])
 
     def resume(self) -> None:
         """Go on sending."""
