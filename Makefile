@@ -7,11 +7,13 @@ READY := $(VENV)/.ready
 PORTIONS := schemas tables models streams agents deploy
 ARGS ?=
 KILLS ?= 100
+SEEDS ?= 1000
+FROM ?= 0
 # pip's progress is for somebody who watches; a log needs none of it.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(shell [ -t 2 ] || echo --quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint lock docs demo bench bench-recovery chaos wheel clean
+.PHONY: help setup test lint lock docs demo bench bench-recovery chaos sim wheel clean
 
 help: ## show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +64,9 @@ chaos: setup ## kill, stop and cut off real workers under traffic, and check eve
 
 docs: setup ## make the generated pages anew
 	$(BIN)/python -m assay.deploy.settings_page > docs/settings.md
+
+sim: setup ## simulate workers and all that goes wrong, from seeds (SEEDS=1000 FROM=0, or SEED=17 with its trace)
+	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) $(ARGS)
 
 wheel: setup ## build the wheel into dist/
 	rm -rf build/lib  # what was deleted from the source must not live on in a wheel
