@@ -147,8 +147,8 @@ def texts(value: object, exempt: frozenset[str] = frozenset(), path: str = "") -
             yield from texts(inner, exempt, path)
     elif isinstance(value, str):
         yield path, value
-    elif isinstance(value, Decimal) and value.is_finite() and -400 < value.adjusted() < 20:
-        yield path, format(value, "f")  # 4.1E+15, as a double writes it, in full
+    elif isinstance(value, Decimal) and value.is_finite() and 0 <= value.adjusted() < 20:
+        yield path, format(value, "f")  # 4.1E+15, as a double writes it, in full; below 1 there is a fraction only
     elif isinstance(value, int):
         yield path, str(value)
 

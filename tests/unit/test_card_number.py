@@ -1,10 +1,12 @@
 """Card numbers are found; what only looks like one is let through."""
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.schemas.card_number import holds_card_number, may_hold_card_number
+from assay.schemas.card_number import holds_card_number, may_hold_card_number, texts
 
 # Numbers that the networks and payment providers publish for tests.
 CARDS = [
@@ -60,3 +62,8 @@ def test_a_changed_digit_is_no_card_number() -> None:
 @given(st.binary(max_size=300) | st.text("0123456789 -aF.", max_size=300).map(str.encode))
 def test_the_first_look_misses_nothing(data: bytes) -> None:
     assert may_hold_card_number(data) or not holds_card_number(data)
+
+
+def test_numbers_below_1_are_not_written_out_digit_by_digit() -> None:
+    assert list(texts([Decimal("1e-399"), Decimal("0.4111111111111111")])) == []
+    assert [text for _, text in texts([Decimal("4.111111111111111e15"), Decimal("1.50")])] == ["4111111111111111", "1.50"]
