@@ -46,12 +46,15 @@ class Hunt:
 @contextmanager
 def simulated() -> Iterator[Callable[..., Outcome]]:
     """What runs a plan: aiokafka is stood in for, bounds are narrow and logs are silent while this lasts."""
-    settings: dict[int, Settings] = {}
+    settings: dict[tuple[int, int], Settings] = {}
 
     def run(plan: Plan, *, traced: bool = False) -> Outcome:
-        if plan.batch not in settings:
-            settings[plan.batch] = Settings(_env_file=None, batch_transactions=plan.batch, **SETTINGS)
-        return World(plan, settings[plan.batch], traced=traced).run()
+        limits_of = plan.batch, plan.take_bytes
+        if limits_of not in settings:
+            settings[limits_of] = Settings(
+                _env_file=None, batch_transactions=plan.batch, batch_bytes=plan.take_bytes, **SETTINGS
+            )
+        return World(plan, settings[limits_of], traced=traced).run()
 
     disabled = logging.root.manager.disable
     with installed(), patch.multiple(limits, **BOUNDS):

@@ -61,6 +61,17 @@ def commit_past_look_ups() -> Defect:
     return patch.object(Acknowledgements, "open", lambda self, partition, offset: None)
 
 
+def forget_open_look_ups() -> Defect:
+    """What a former owner was still looking up is not known to the next one."""
+    begin = Profiles.begin
+
+    def forget(self: Profiles, *what: Any) -> None:
+        begin(self, *what)
+        self._left_open = {}
+
+    return patch.object(Profiles, "begin", forget)
+
+
 def skip_the_read_back() -> Defect:
     """What former owners said is judged anew."""
 
@@ -164,6 +175,7 @@ DEFECTS: dict[str, Callable[[], Defect]] = {
         commit_before_remembering,
         acknowledge_out_of_order,
         commit_past_look_ups,
+        forget_open_look_ups,
         skip_the_read_back,
         stop_the_read_back_early,
         leave_out_the_fence,

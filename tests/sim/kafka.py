@@ -5,14 +5,15 @@ Each takes the world's network as the client option `network`.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 from aiokafka import TopicPartition
+from aiokafka.errors import CoordinatorLoadInProgressError, KafkaTimeoutError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import OffsetAndTimestamp
@@ -24,10 +25,14 @@ from assay.streams.publisher import UNKNOWN
 from .broker import Broker, Producer, Record, Wire
 
 RETRY_S = 1.0
+REQUEST_S = 4.0
+LOADS_EVERY = 11  # requests: then a coordinator is loading
 FETCH_RECORDS = 7  # few, so that what is read back takes several fetches
 COORDINATOR = "coordinator"
 TOPIC_ID = "00000000-0000-0000-0000-000000000001"
 NO_IDENTITY = (-1, -1, -1)
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +51,15 @@ class SimulatedProducer:
         self._message_accumulator = SimpleNamespace(
             _batch_size=max_batch_size, _compression_type=0, _batch_ttl=0.0, fail_all=lambda error: None
         )
-        self._sender = SimpleNamespace(sender_task=self)
-        self._stopped = self._closed = False
+        self._sending: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # cancelled: nothing leaves any more
+        self._sender, self._closed = SimpleNamespace(sender_task=self._sending), False
         self.client = self
 
     async def start(self) -> None:
         await self._network.wire.ask(COORDINATOR, lambda: None)
 
     async def close(self) -> None:
-        self._stopped = True
-
-    def cancel(self) -> None:
-        """As the sender's task: what has not left yet stays."""
-        self._stopped = True
-
-    def done(self) -> bool:
-        return self._stopped
+        """Nothing is open."""
 
     def create_batch(self) -> BatchBuilder:
         return BatchBuilder(self._message_accumulator._batch_size, 0)
@@ -70,7 +68,7 @@ class SimulatedProducer:
         return asyncio.ensure_future(self._send(batch, topic, partition))
 
     async def _send(self, batch: BatchBuilder, topic: str, partition: int) -> Any:
-        if self._stopped:
+        if self._sending.done():
             await asyncio.get_running_loop().create_future()
         batch._set_producer_state(*NO_IDENTITY)
         producer, records = _read(batch)
@@ -122,11 +120,11 @@ class SimulatedConsumer:
             found = {where: logs[where].offset_at(time) for where, time in times.items()}
             return {where: None if offset is None else OffsetAndTimestamp(offset, 0) for where, offset in found.items()}
 
-        return await self._network.wire.ask(self._link, look_up)
+        return await self._ask(look_up)
 
     async def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         logs = self._network.broker.logs
-        return await self._network.wire.ask(self._link, lambda: {where: logs[where].end for where in partitions})
+        return await self._ask(lambda: {where: logs[where].end for where in partitions})
 
     async def getmany(self, *partitions: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
         logs, wanted = self._network.broker.logs, [where for where in self._positions if where not in self._paused]
@@ -143,12 +141,20 @@ class SimulatedConsumer:
             self._positions[where] = following
         return {where: records for where, (records, _) in fetched.items() if records}
 
+    async def _ask(self, act: Callable[[], Found]) -> Found:
+        """Raises KafkaTimeoutError."""
+        try:
+            return await asyncio.wait_for(self._network.wire.ask(self._link, act), REQUEST_S)
+        except TimeoutError:
+            raise KafkaTimeoutError from None
+
 
 class SimulatedClient:
     """The three calls that claims are made of."""
 
     def __init__(self, *, network: Network, **options: Any) -> None:
         self._network = network
+        self._asked = 0
         self.cluster = SimpleNamespace(leader_for_partition=lambda where: f"{where.topic}/{where.partition}")
 
     async def bootstrap(self) -> None:
@@ -170,11 +176,14 @@ class SimulatedClient:
         """Leaders don't move."""
 
     async def send(self, node: str, request: Any, *, group: object = None) -> Any:
+        self._asked += 1
         return await self._network.wire.ask(node, lambda: self._answer(request))
 
     def _answer(self, request: Any) -> Any:
         broker = self._network.broker
         if isinstance(request, InitProducerId):
+            if self._asked % LOADS_EVERY == 0:
+                return SimpleNamespace(error_code=CoordinatorLoadInProgressError.errno)
             name, _, producer_id, epoch, _ = request._fields
             claimed = broker.claim(name, (producer_id, epoch))
             return SimpleNamespace(error_code=0, producer_id=claimed[0], producer_epoch=claimed[1])

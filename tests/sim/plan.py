@@ -134,7 +134,7 @@ class Plan:
 
     Attributes:
         workers: how many there are at the start.
-        batch: transactions of a micro-batch at most.
+        batch, take_bytes: transactions, and bytes, of a micro-batch at most.
         batch_bytes: of what is published at once, at most.
         remembered: decisions, and rows, that a worker keeps in memory at most.
         commit_s, publish_s: seconds between commits, and until a publish is given up.
@@ -145,6 +145,7 @@ class Plan:
     partitions: int
     workers: int
     batch: int
+    take_bytes: int
     batch_bytes: int
     remembered: int
     commit_s: float
@@ -156,7 +157,8 @@ class Plan:
     def __str__(self) -> str:
         events = sorted([*self.sent, *self.faults], key=lambda event: event.at)
         head = (
-            f"seed {self.seed}: {self.partitions} partitions, {self.workers} workers, micro-batches of {self.batch}, "
+            f"seed {self.seed}: {self.partitions} partitions, {self.workers} workers, "
+            f"micro-batches of {self.batch} and {self.take_bytes} bytes, "
             f"{self.batch_bytes} bytes published at once, "
             f"{self.remembered} remembered, commits every {self.commit_s} s, publishing within {self.publish_s} s"
             + (f", {self.slow} slow" if self.slow else "")
@@ -174,23 +176,24 @@ def plan_of(seed: int) -> Plan:
         partitions=random.choice((1, 2, 2, 3)),
         workers=random.choice((1, 2, 2, 3)),
         batch=random.choice((1, 3) if looks_up else (1, 3, 8, 64)),
+        take_bytes=random.choice((1_024, 1_000_000)),
         batch_bytes=random.choice((3_000, 900_000)),
         remembered=2 if looks_up else random.choice((2, 10, 1000)),
         commit_s=random.choice((0.05, 0.05, 0.3, 1.0)),
         publish_s=random.choice((1.5, 5.0, 30.0)),
         slow=random.choice(("changelog", "") if looks_up else ("", "changelog", "decisions", "group")),
-        sent=_sent(random, times, 0.5 if looks_up else random.choice(REPEATED)),
+        sent=_sent(random, times, random.choice((1, 2, USERS)), 0.5 if looks_up else random.choice(REPEATED)),
         faults=_faults(random, times, looks_up),
     )
 
 
-def _sent(random: Random, times: list[float], repeated: float) -> tuple[Sent, ...]:
-    ids: dict[int, list[str]] = {user: [] for user in range(USERS)}
+def _sent(random: Random, times: list[float], users: int, repeated: float) -> tuple[Sent, ...]:
+    ids: dict[int, list[str]] = {user: [] for user in range(users)}
     kinds = [Kind.PAYMENT] * 40 + [Kind.MALFORMED, Kind.INVALID, Kind.CARD, Kind.TOMBSTONE, Kind.HOLE]
     sent = []
     for time in times:
         for _ in range(random.randint(1, BURST)):
-            user, kind = min(random.randrange(USERS), random.randrange(USERS)), random.choice(kinds)
+            user, kind = min(random.randrange(users), random.randrange(users)), random.choice(kinds)
             earlier = ids[user][-FAR_BACK:] if random.random() < 0.5 else ids[user][-3:]
             if kind is Kind.PAYMENT and earlier and random.random() < repeated:
                 id_ = random.choice(earlier)

@@ -140,6 +140,7 @@ class Process:
                 await self._own()
                 await self._give_up()
             await self._ask(lambda: self._world.group.leave(self._member))
+            await asyncio.gather(self._log.close(), self._changelog.close(), self._ownership.close())
         except Exception as error:
             end_process("the worker failed", error)
         for task in tasks:
