@@ -12,14 +12,13 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from assay.deploy.services import services
 from assay.schemas.errors import AssayError
 
 from . import faults, report
 from .course import Course, Passed
-from .stand import WORKERS, Stand, stand
+from .stand import WORKERS, stand
 
 RATE, KILLS, KILLS_A_LEG = 200.0, 100, 10
 KEPT = ("*.log", "*.out", "examples.json")
@@ -98,7 +97,7 @@ def legs_of(plan: argparse.Namespace) -> list[list[faults.Fault]]:
     return kills + [[fault] for fault in others * plan.times]
 
 
-async def run(plan: argparse.Namespace, folder: Path, redis_url: str) -> tuple[Stand, Course]:
+async def run(plan: argparse.Namespace, folder: Path, redis_url: str) -> Course:
     """Everything that was asked for."""
     task, legs = asyncio.current_task(), legs_of(plan)
     assert task is not None
@@ -112,28 +111,12 @@ async def run(plan: argparse.Namespace, folder: Path, redis_url: str) -> tuple[S
                 screen.leg((leg[0].__doc__ or "") + f" ({len(leg)})" * (len(leg) > 1))
                 await course.run(leg)
             await course.end()
+        except AssertionError:
+            if not course.broke:
+                raise
         finally:
             (folder / "examples.json").write_text(json.dumps(course.examples, indent=1))
-    return running, course
-
-
-def verdict(plan: argparse.Namespace, running: Stand, course: Course) -> tuple[str, dict[str, Any], bool]:
-    """What to print, the line for scripts, and whether all is well."""
-    last = course.passed[-1]
-    sent = ", ".join(f"{number:,} {kind}" for kind, number in sorted(running.traffic.sent.items(), key=lambda item: -item[1]))
-    parts = [
-        f"Seed {plan.seed}, {plan.rate:.0f} transactions a second onto {WORKERS} workers: {sent}.",
-        "Counts are of all that was sent until then.",
-        report.table(course.passed),
-        f"The longest gap: {last.gap.about}",
-        report.endings(running.fleet.endings),
-    ]
-    missing = sum(running.traffic.sent.values()) - last.counts.transactions
-    unsettled = [leg.unsettled for leg in course.passed if leg.unsettled]
-    if missing or running.traffic.failed:
-        parts.append(f"Of what the broker had taken {missing} are missing; {running.traffic.failed} could not be sent.")
-    figures = report.line(last.counts, plan.kills)
-    return "\n\n".join(parts), figures, not (last.counts.faults or unsettled or missing > 0)
+    return course
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -144,8 +127,8 @@ def main(given: Sequence[str] | None = None) -> int:
     well = False
     try:
         with services(kafka=False) as redis:
-            running, course = asyncio.run(run(plan, folder, redis.redis_url))
-        text, figures, well = verdict(plan, running, course)
+            course = asyncio.run(run(plan, folder, redis.redis_url))
+        text, figures, well = report.text(course, plan.rate), report.line(course), course.well
         if not plan.json:
             print(f"\n{text}\n")
         for name, about in course.examples.items():
@@ -156,7 +139,7 @@ def main(given: Sequence[str] | None = None) -> int:
     except AssayError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except AssertionError as error:  # a worker that does not come back, or a broker
+    except AssertionError as error:  # workers or broker did not even come up
         print(f"error: {error}", file=sys.stderr)
     except (KeyboardInterrupt, asyncio.CancelledError) as stopped:
         print("\nstopped", file=sys.stderr)

@@ -33,11 +33,17 @@ class Passed:
 
 @dataclass
 class Course:
-    """What happened so far."""
+    """What happened so far.
+
+    Attributes:
+        broke: why it ended early: what did not come back after which fault.
+    """
 
     stand: Stand
     told: Callable[[Passed], None] = lambda _: None
     passed: list[Passed] = field(default_factory=list)
+    broke: str = ""
+    _ended: bool = False
     _checker: Checker = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,14 +54,37 @@ class Course:
         """A few words about the first of what must not be, by count."""
         return {name: about for name, about in self._checker.examples.items() if about}
 
+    @property
+    def counts(self) -> Counts:
+        """The latest."""
+        return self.passed[-1].counts if self.passed else Counts()
+
+    @property
+    def missing(self) -> int:
+        """Records that the broker had taken and does not hold."""
+        return max(0, sum(self.stand.traffic.sent.values()) - self.counts.transactions) if self._ended else 0
+
+    @property
+    def well(self) -> bool:
+        """Whether it came to its end, and nothing is wrong."""
+        unsettled = any(leg.unsettled for leg in self.passed)
+        return self._ended and not (unsettled or self.missing or self.counts.faults)
+
     async def run(self, faults: Sequence[Fault]) -> None:
-        """These faults, one after the other, all of one name; then a check while nothing is sent."""
-        began = time.monotonic()
-        for fault in faults:
-            await fault(self.stand)
-        await self.stand.fleet.ready()
+        """These faults, one after the other, all of one name; then a check while nothing is sent.
+
+        Raises AssertionError where workers or broker do not come back.
+        """
+        began, name = time.monotonic(), faults[0].__doc__ or faults[0].__name__
+        try:
+            for fault in faults:
+                await fault(self.stand)
+            await self.stand.fleet.ready()
+        except AssertionError as error:
+            self.broke = f"{name}: {error}"
+            raise
         await asyncio.sleep(CALM_S)
-        await self._check(faults[0].__doc__ or faults[0].__name__, len(faults), began)
+        await self._check(name, len(faults), began)
         self.stand.traffic.resume()
 
     async def end(self) -> Counts:
@@ -63,7 +92,8 @@ class Course:
         self._checker = self.stand.fresh_checker()
         self.stand.log.rewind()
         await self._check(FRESH, 1, time.monotonic())
-        return self.passed[-1].counts
+        self._ended = True
+        return self.counts
 
     async def _check(self, name: str, times: int, began: float) -> None:
         unsettled = ""

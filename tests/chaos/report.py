@@ -11,9 +11,11 @@ from typing import Any
 
 from assay.deploy.kafka_local import KAFKA_VERSION
 
-from .checker import MUST_BE_ZERO, Counts
-from .course import Passed
+from .checker import MUST_BE_ZERO
+from .course import Course, Passed
+from .faults import kill
 from .fleet import Ending
+from .stand import WORKERS
 
 RESULTS = Path(__file__).parents[2] / "perf" / "RESULTS.md"
 PACKAGES = ("faust-streaming", "aiokafka", "rocksdict")
@@ -24,16 +26,37 @@ HEAD = (
 COLUMNS = ("lost", "contradictory", "profiles_differ")  # of what must be zero: the others are in one
 
 
-def line(counts: Counts, kills: int) -> dict[str, Any]:
+def line(course: Course) -> dict[str, Any]:
     """For scripts."""
+    counts = course.counts
     return {
-        "kills": kills,
+        "kills": sum(leg.times for leg in course.passed if leg.fault == kill.__doc__),
         "transactions": counts.transactions,
         "lost": counts.lost,
         "contradictory": counts.contradictory,
         "profiles_differ": counts.profiles_differ,
         "worst_gap_s": counts.worst_gap_s,
     }
+
+
+def text(course: Course, rate: float) -> str:
+    """For people, in Markdown."""
+    stand, worst = course.stand, max((leg.gap for leg in course.passed), default=None)
+    sent = ", ".join(f"{number:,} {kind}" for kind, number in sorted(stand.traffic.sent.items(), key=lambda item: -item[1]))
+    parts = [
+        f"Seed {stand.seed}, {rate:.0f} transactions a second onto {WORKERS} workers: {sent}.",
+        "Counts are of all that was sent until then.",
+        table(course.passed),
+        endings(stand.fleet.endings),
+    ]
+    if worst is not None:
+        parts.append(f"The longest gap, {worst.seconds:.1f} s: {worst.about}.")
+    if course.missing or stand.traffic.failed:
+        parts.append(f"Of what the broker had taken {course.missing} are missing; {stand.traffic.failed} could not be sent.")
+    parts += [leg.unsettled for leg in course.passed if leg.unsettled]
+    if course.broke:
+        parts.append(f"It ended early, and what came last was not checked. {course.broke}")
+    return "\n\n".join(parts)
 
 
 def row(passed: Passed) -> tuple[str, ...]:
@@ -45,9 +68,9 @@ def row(passed: Passed) -> tuple[str, ...]:
     return (*leg, *(f"{figure:,}" for figure in figures))
 
 
-def table(course: Sequence[Passed]) -> str:
-    """In Markdown. Counts are of all that was sent until then."""
-    rows = [HEAD, tuple("-" * max(3, len(cell)) for cell in HEAD), *map(row, course)]
+def table(passed: Sequence[Passed]) -> str:
+    """One line for each leg."""
+    rows = [HEAD, tuple("-" * max(3, len(cell)) for cell in HEAD), *map(row, passed)]
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(HEAD))]
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |" for cells in rows
