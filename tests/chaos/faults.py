@@ -159,6 +159,13 @@ async def lose_disk(stand: Stand) -> None:
     await stand.fleet.ready()
 
 
+async def lose_two(stand: Stand) -> None:
+    """kill -9 of two workers at once, one of which loses its disk"""
+    one, other = stand.random.sample(stand.fleet.wanted, 2)
+    await asyncio.gather(stand.fleet.kill(one), stand.fleet.lose_disk(other))
+    await stand.fleet.ready()
+
+
 async def compact_changelog(stand: Stand) -> None:
     """changelog compacted, then all workers killed and all disks lost"""
     await _configure(stand, stand.changelog, COMPACTED_OFTEN)
@@ -182,5 +189,5 @@ async def _configure(stand: Stand, topic: str, configs: dict[str, str]) -> None:
 
 LONG_COURSE: tuple[Fault, ...] = (
     kill_all, pause_past_session, freeze_link, last_words, pause_and_freeze, cut_link, cut_past_session, cut_all_links,
-    slow_links, rolling_restart, scale, restart_broker, kill_broker, lose_disk, compact_changelog, storm,
+    slow_links, rolling_restart, scale, restart_broker, kill_broker, lose_disk, lose_two, compact_changelog, storm,
 )  # fmt: skip

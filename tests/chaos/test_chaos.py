@@ -15,14 +15,7 @@ from .stand import stand
 
 pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 SEED, RATE = 4, 100.0
-SHORT_COURSE = (
-    faults.kill,
-    faults.pause_and_freeze,
-    faults.cut_link,
-    faults.lose_disk,
-    faults.restart_broker,
-    faults.kill,
-)
+SHORT_COURSE = (faults.kill, faults.pause_and_freeze, faults.lose_two, faults.cut_link, faults.restart_broker)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
