@@ -20,6 +20,7 @@ from assay.agents.evidence import EvidenceLog
 from assay.agents.learn import Learner
 from assay.agents.ports import Ports
 from assay.agents.progress import Progress
+from assay.agents.recovery_log import RecoveryLog
 from assay.agents.steer import InForce
 from assay.schemas.errors import AssayError, ServiceError
 from assay.schemas.reply_topics import ReplyTopics
@@ -59,7 +60,7 @@ class Worker:
         self.name = settings.decided_by
         self.metrics = metrics = Metrics()
         metrics.build.labels(version("assay"), in_force.version, in_force.rules_digest).set(1)
-        self.progress = Progress(time.monotonic)
+        self.progress, self.recovery_log = Progress(time.monotonic), RecoveryLog(time.monotonic)
         options = client_options(settings)
         self.app = build_app(settings, ProfileTable)
         self.table: ProfileTable = partitioned_table(self.app, "profiles", topics.transactions.partitions)
@@ -81,7 +82,7 @@ class Worker:
             source=topics.transactions.id,
             may_write=lambda: self.app.consumer.is_member(),
         )
-        self.source = SourceLog(self.app, options, settings.transactions)
+        self.source = SourceLog(self.app, options, settings.transactions, settings.publish_timeout_s)
         self.core = Core(
             settings, in_force, self._ports(options), metrics,
             name=self.name, changelog=settings.changelog, partitions=topics.transactions.partitions,
@@ -190,7 +191,6 @@ class Worker:
         """Partitions are ours, and go on at these source offsets, which are committed."""
         for partition, start in starts.items():
             self.app.consumer.acknowledged[TP(self.settings.transactions, partition)] = start
-        self.app.consumer.heard_at = time.monotonic()  # it has just taken our commit
         self.progress.taken_over(starts)
 
     async def drain(self) -> None:
@@ -224,11 +224,13 @@ class Worker:
     def _watch_recovery(self) -> None:
         remaining = self.app.tables.recovery.active_remaining_total()
         self.metrics.recovery_remaining.set(remaining)
+        self.recovery_log.remaining(remaining)
         self.progress.recovering(remaining)
 
     async def _watch_partitions(self) -> None:
         self.metrics.recovery_remaining.set(0)
-        for partition, end in (await self.source.readable(self.assigned())).items():
+        self.recovery_log.remaining(0)
+        for partition, end in (await self.source.seen_by_others(self.assigned())).items():
             lag = max(0, end - self.progress.next_offset(partition))
             if lag and self.core.flow.idle and await self.source.position(partition) >= end:
                 lag = 0  # what is left are the ends of upstream transactions, which are no records
