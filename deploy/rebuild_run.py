@@ -55,8 +55,8 @@ async def rebuild(settings: Settings, until: Until, *, dry_run: bool, report: Re
         await log.check_nobody_works()
         with _stores(settings.data_dir) as (before, after):
             for partition in range(source.partitions):
-                report("reading", partition, source.partitions)
                 await _read_changelog(log, settings.changelog, partition, before)
+                report("reading", partition + 1, source.partitions)
             states = {partition: before.state(partition) for partition in range(source.partitions)}
             wanted = await spans(log, states, source, until)
             refold = Refold(after, rates, source, {span.partition: span.end for span in wanted})
