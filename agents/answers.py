@@ -179,6 +179,11 @@ class Answers:
             Remembered(value, request.source, request.payload),
         )
 
+    def known(self, request: Request) -> Remembered | None:
+        """The decision of its transaction, where it is in memory."""
+        transaction = request.transaction
+        return self._recent.get(request.source.partition, transaction.user_id, transaction.transaction_id)
+
     def answer(self, prepared: Prepared, request: Request, value: bytes, again: Again = FIRST) -> None:
         """Add the records that answer one request with a decision."""
         if again is not FIRST:
@@ -191,8 +196,7 @@ class Answers:
             prepared.replies.append((request.address, (request.key or request.user, value, headers)))
 
     def _first(self, prepared: Prepared, request: Request, value: bytes) -> None:
-        transaction = request.transaction
-        known = self._recent.get(request.source.partition, transaction.user_id, transaction.transaction_id)
+        known = self.known(request)
         self.remember(request, value)
         prepared.appended_ms.append(request.appended_ms)
         # Known in memory and no longer to the profile: judged anew, as by a worker that has just started.
@@ -207,14 +211,13 @@ class Answers:
         self.answer(prepared, request, said.value, again)
 
     def _repeat(self, prepared: Prepared, request: Request, earlier: Earlier) -> None:
-        transaction = request.transaction
-        known = self._recent.get(request.source.partition, transaction.user_id, transaction.transaction_id)
+        known = self.known(request)
         if known is None:
             prepared.unknown.append(Repeat(request, earlier))
         else:
             conflict = known.payload != request.payload
             if conflict:
-                extra = {"transaction_id": transaction.transaction_id, "source": request.source.header().decode()}
+                extra = {"transaction_id": request.transaction.transaction_id, "source": request.source.header().decode()}
                 log.warning("the same transaction id came with another payload: its decision is repeated", extra=extra)
             self.answer(prepared, request, known.value, Again(known.source, request.source == known.source, conflict))
 

@@ -98,7 +98,7 @@ class Core:
         await self.memory.join()
         if self._first_states is not None:
             await self._first_states
-        self._ports.ownership.release()
+        await self._ports.ownership.release()
 
     async def _begin(self, topic: SourceTopic, starts: Mapping[int, int], found: Mapping[int, ReadBack]) -> None:
         self._membership.begun(starts)

@@ -134,7 +134,8 @@ class Profiles:
             return
         states = {partition: self._state(partition, reached[partition]) for partition in newest}
         appended = await self._publisher.publish(
-            {(self._changelog, p): [*self._records(p, rows), (STATE_KEY, states[p], [])] for p, rows in newest.items()}
+            # The state first: rows that leave in several batches must never be durable without it.
+            {(self._changelog, p): [(STATE_KEY, states[p], []), *self._records(p, rows)] for p, rows in newest.items()}
         )
         if self._membership.generation != self._generation:
             raise PublishError("rows of partitions that changed hands are not written to disk")
@@ -150,7 +151,10 @@ class Profiles:
         topic = self._topic
         left_open = self._left_open.get(partition, {})  # and not read again yet
         still_open = {o: earlier for o, earlier in left_open.items() if o >= reached} | dict(self._open_repeats(partition))
-        return PartitionState(topic.id, topic.partitions, self._membership.committed(partition), reached, still_open).encode()
+        state = PartitionState(
+            topic.id, topic.partitions, self._membership.committed(partition), reached, still_open, log_id=topic.log_id
+        )
+        return state.encode()
 
     def _records(self, partition: int, rows: dict[bytes, FoldedRow]) -> list[OutRecord]:
         topic = self._topic.name

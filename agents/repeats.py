@@ -21,6 +21,7 @@ from assay.schemas.errors import ServiceError
 from assay.streams.ending import end_process
 
 RETRY_PAUSE_S = 1.0
+MAX_SPAN_MS = 60_000  # of the append times that one look-up reads over; where it takes too long, half of that, and so on
 
 log = logging.getLogger("assay.score")
 
@@ -60,8 +61,9 @@ class Repeats:
         for repeat in repeats:
             source = repeat.request.source
             self._acknowledgements.open(source.partition, source.offset, repeat.earlier)
-        await self._room.wait()
-        if self._stopped:
+        if not self._stopped:
+            await self._room.wait()
+        if self._stopped:  # they stay open, and are read again by the next owner
             return
         for repeat in repeats:
             self._waiting.setdefault(repeat.request.source.partition, []).append(repeat)
@@ -79,21 +81,35 @@ class Repeats:
         if self._tasks:
             await asyncio.wait(self._tasks.values())
         self._count = 0
+        self._room.set()
 
     async def _run(self, partition: int) -> None:
         try:
+            span_ms = MAX_SPAN_MS
             while repeats := self._waiting.pop(partition, []):
-                found = await self._read(partition, repeats)
-                if found is not None:
-                    await self._give_again(partition, repeats, found)
-                self._change(-len(repeats))
+                waiting = sorted(repeats, key=lambda repeat: repeat.earlier.appended_ms)
+                while waiting and not self._stopped:
+                    until_ms = waiting[0].earlier.appended_ms + span_ms
+                    near = [repeat for repeat in waiting if repeat.earlier.appended_ms <= until_ms]
+                    try:
+                        found = await self._read(partition, near)
+                    except TimeoutError:
+                        span_ms //= 2
+                        continue
+                    if found is not None:
+                        await self._give_again(partition, near, found)
+                        self._change(-len(near))
+                    waiting = waiting[len(near) :]
         except Exception as error:
             end_process("repeated decisions could not be published", error)
         finally:
             del self._tasks[partition]
 
     async def _read(self, partition: int, repeats: Sequence[Repeat]) -> dict[int, ConsumerRecord] | None:
-        """What was decided, by source offset; None if it was abandoned. Tries again for as long as Kafka does not answer."""
+        """What was decided, by source offset; None if it was abandoned. Tries again for as long as Kafka does not answer.
+
+        Raises TimeoutError where several may be too many at once.
+        """
         wanted = {repeat.earlier.offset for repeat in repeats}
         since_ms = min(repeat.earlier.appended_ms for repeat in repeats)
         while not self._stopped:
@@ -110,6 +126,8 @@ class Repeats:
                 raise error
             log.warning("decisions of partition %d could not be looked up, trying again: %r", partition, error)
             await asyncio.sleep(RETRY_PAUSE_S)
+            if isinstance(error, TimeoutError) and len(repeats) > 1:
+                raise error
         return None
 
     async def _give_again(self, partition: int, repeats: Sequence[Repeat], found: dict[int, ConsumerRecord]) -> None:
@@ -119,8 +137,12 @@ class Repeats:
             if record is not None and record.value is not None and _is_of(request, record.value):
                 first = request.source._replace(offset=earlier.offset)
                 self._answers.answer(prepared, request, record.value, Again(first, published=first == request.source))
+            elif (known := self._answers.known(request)) is not None:  # judged anew a moment ago
+                self._answers.answer(prepared, request, known.value, Again(known.source))
             else:
-                self._answers.answer(prepared, request, self._judge_anew(request), Again(beyond_horizon=True))
+                value = self._judge_anew(request)
+                self._answers.remember(request, value)
+                self._answers.answer(prepared, request, value, Again(beyond_horizon=True))
         await self._answers.publish(prepared)
         for repeat in repeats:
             offset = repeat.request.source.offset

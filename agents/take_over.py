@@ -15,12 +15,13 @@ from assay.streams.metrics import Metrics
 from assay.streams.publisher import Placed
 from assay.streams.read_back import ReadBack, Uncommitted
 from assay.streams.settings import Settings
+from assay.streams.topics import source_topic
+from assay.tables.changelog import REBUILD
 from assay.tables.partition_state import PartitionState
 
 log = logging.getLogger("assay.worker")
 
 Begin = Callable[[SourceTopic, Mapping[int, int], Mapping[int, ReadBack]], Awaitable[None]]
-REBUILD = "stop the workers and run `assay rebuild`, which makes the profiles anew from the transactions topic"
 
 
 class TakeOver:
@@ -48,9 +49,9 @@ class TakeOver:
                 got=f"{sorted(changelogs)}",
                 mend="give both topics the same number of partitions, or start anew under another ASSAY_TOPIC_PREFIX",
             )
-        source, transactions = self._ports.source, self._settings.transactions
+        source = self._ports.source
         fences = await self._ports.ownership.take(sorted(ours))
-        topic = SourceTopic(transactions, await self._ports.ownership.topic_id(transactions), self._partitions)
+        topic = await source_topic(self._ports.ownership.topic_id, self._settings, self._partitions)
         committed = await source.committed(ours)
         earliest, ends = await source.earliest(ours), await source.readable(ours)
         starts = {p: self._start(topic, p, committed[p], earliest[p], ends[p]) for p in sorted(ours)}
@@ -115,6 +116,14 @@ def check_topic(state: PartitionState, topic: SourceTopic, partition: int) -> No
             expected=f"topic id {state.topic_id}, which the profiles were built from",
             got=topic.id,
             mend=f"start anew under another ASSAY_TOPIC_PREFIX; or {REBUILD}",
+        )
+    if state.log_id != topic.log_id:
+        raise TopologyError(
+            f"partition {partition}: the topic of decisions or that of dead letters was deleted and made anew: "
+            "what was said is gone",
+            expected=f"topic ids {state.log_id}",
+            got=topic.log_id,
+            mend=f"to go on without it (what is not committed is judged anew, and so is every repeat): {REBUILD}",
         )
     if state.partitions != topic.partitions:
         raise TopologyError(

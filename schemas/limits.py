@@ -38,12 +38,12 @@ RECOVERY_FETCHES = 6  # applied in one write; 1 keeps reading actives, 1,000 (th
 STANDBY_FETCHES = 1
 CONNECT_TIMEOUT_S = 10.0
 ASK_TIMEOUT_S = 2.0
-HOLE_TIMEOUT_S = 10.0
 REPLY_DEADLINE_S = 1.0
 
 # What is remembered
 DECISIONS_REMEMBERED_PER_USER = 16
 RECENT_DECISIONS = 50_000  # in memory, all users together
+MAX_READ_BACK_DECISIONS = 500_000  # at a take-over, all partitions of a worker; about 500 MB
 RECENT_ROWS = 20_000  # profile rows held in memory, beside those not yet durable
 MAX_CACHED_DIGESTS = 65_536  # of identifiers, and as many of addresses
 MAX_CACHED_ZONE_OFFSETS = 16_384  # one for each time zone and day, and for quarters of an hour

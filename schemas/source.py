@@ -42,6 +42,7 @@ class SourceTopic(NamedTuple):
     name: str
     id: str
     partitions: int
+    log_id: str = ""  # of the topics that decisions and dead letters were written to
 
 
 class Source(NamedTuple):

@@ -77,5 +77,5 @@ class DecisionReader:
 
     async def _started(self) -> AIOKafkaConsumer:
         if self._consumer is None:
-            self._consumer = await reader(self._options, fetch_max_wait_ms=FETCH_MAX_WAIT_MS)
+            self._consumer = await reader(self._options, fetch_max_wait_ms=FETCH_MAX_WAIT_MS, auto_offset_reset="none")
         return self._consumer

@@ -34,6 +34,7 @@ class Ownership:
         self._client: AIOKafkaClient | None = None
         self.claims: dict[int, Claim] = {}
         self._turn = asyncio.Lock()
+        self._taking: asyncio.Future[Placed] | None = None
 
     async def start(self) -> None:
         """Connect. Raises ServiceError."""
@@ -52,17 +53,20 @@ class Ownership:
         Returns where our fences lie, {(topic, partition): offset}: former owners end there. Whoever gives up waiting for it
         must be able to take other partitions later, so what has begun is ended. Raises PublishError.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._take(partitions)))
+        self._taking = asyncio.ensure_future(self._take(partitions))
+        return await asyncio.shield(self._taking)
 
     async def _take(self, partitions: Iterable[int]) -> Placed:
         async with self._bounded("taking partitions over"), self._turn:
             wanted = sorted(partitions)
-            claims = await asyncio.gather(*(claim(self._running, self._name(partition)) for partition in wanted))
-            self.claims = dict(zip(wanted, claims, strict=True))
-            return await self._fence()
+            found = await asyncio.gather(*(claim(self._running, self._name(partition)) for partition in wanted))
+            self.claims = claims = dict(zip(wanted, found, strict=True))
+            return await self._fence(claims)
 
-    def release(self) -> None:
-        """Partitions were given up: another may claim them now."""
+    async def release(self) -> None:
+        """Partitions are given up: another may claim them, once what was begun here has ended."""
+        if self._taking is not None:
+            await asyncio.wait([self._taking])
         self.claims = {}
 
     async def renew(self) -> None:
@@ -71,47 +75,52 @@ class Ownership:
         Well within producer.id.expiration.ms (1 day) and transactional.id.expiration.ms (7 days; publishing does not count).
         Raises Fenced, PublishError.
         """
-        async with self._bounded("renewing claims"), self._turn:
-            for partition in list(self.claims):
-                await self._renew(partition)
-            await self._fence()
+        held = self.claims
+        try:
+            async with self._bounded("renewing claims"), self._turn:
+                for partition in list(held):
+                    await self._renew(partition, held)
+                await self._fence(held)
+        except Fenced:
+            if self.claims is held:  # else they were given up meanwhile
+                raise
 
     async def topic_id(self, topic: str) -> str:
         """Kafka's id of a topic. Raises PublishError."""
         async with self._bounded(f"asking for the id of {topic}"):
             return await topic_id(self._running, topic)
 
-    async def _renew(self, partition: int) -> None:
-        self.claims[partition] = await claim(self._running, self._name(partition), self.claims[partition])
+    async def _renew(self, partition: int, claims: dict[int, Claim]) -> None:
+        claims[partition] = await claim(self._running, self._name(partition), claims[partition])
 
-    async def _fence(self) -> Placed:
+    async def _fence(self, claims: dict[int, Claim]) -> Placed:
         """Fence, and shut out every producer id that ours does not outrank: of a claim that expired, ran out of epochs, or had
         another prefix."""
-        placed = await self._fence_once()
-        strangers = {partition: others for partition in self.claims if (others := await self._strangers(partition))}
+        placed = await self._fence_once(claims)
+        strangers = {p: others for p, ours in claims.items() if (others := await self._strangers(p, ours))}
         if not strangers:
             return placed
         for partition, others in strangers.items():
-            await self._renew(partition)  # still the last to claim? Then they are former owners
+            await self._renew(partition, claims)  # still the last to claim? Then they are former owners
             for producer_id in others:
                 outranking = Claim(producer_id, MAX_EPOCH)  # which nobody is ever given
                 await asyncio.gather(*(publisher.shut_out(partition, outranking) for publisher in self._publishers))
-        return await self._fence_once()
+        return await self._fence_once(claims)
 
-    async def _fence_once(self) -> Placed:
+    async def _fence_once(self, claims: Mapping[int, Claim]) -> Placed:
         placed: Placed = {}
-        for each in await asyncio.gather(*(publisher.fence(self.claims) for publisher in self._publishers)):
+        for each in await asyncio.gather(*(publisher.fence(claims) for publisher in self._publishers)):
             placed |= each
         if UNKNOWN in placed.values():
             raise PublishError("a fence was taken for a duplicate, so it can't be said where it lies")
         return placed
 
-    async def _strangers(self, partition: int) -> set[int]:
+    async def _strangers(self, partition: int, ours: Claim) -> set[int]:
         """Producer ids that the leaders of owned topics know, are not ours, and could still append."""
         topics = [topic for publisher in self._publishers for topic in publisher.owned]
         known = await asyncio.gather(*(known_producers(self._running, TopicPartition(topic, partition)) for topic in topics))
-        ours = self.claims[partition].producer_id
-        return {id_ for producers in known for id_, epoch in producers.items() if id_ != ours and epoch < MAX_EPOCH}
+        known_ids = ((id_, epoch) for producers in known for id_, epoch in producers.items())
+        return {id_ for id_, epoch in known_ids if id_ != ours.producer_id and epoch < MAX_EPOCH}
 
     def _name(self, partition: int) -> str:
         return f"{self._prefix}-{partition}"

@@ -4,6 +4,7 @@ The decisions topic is the write-ahead log (invariant I3): what it holds for an 
 """
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import ConsumerRecord
 
+from assay.schemas import limits
+from assay.schemas.errors import TopologyError
 from assay.schemas.source import BEYOND_HORIZON_HEADER, CONFLICT_HEADER
 from assay.streams.decision_reader import CLOCK_MARGIN_MS, FETCH_MAX_WAIT_MS, POLL_MS, source_of
 from assay.streams.reading import reader, stop
@@ -55,7 +58,7 @@ class LogReader:
         options: aiokafka's client options.
         transactions: the source topic.
         decisions, dead_letters: the topics that are partitioned like it.
-        deadline: seconds for all partitions together.
+        deadline: seconds without anything new.
     """
 
     def __init__(
@@ -68,19 +71,20 @@ class LogReader:
         """{source partition: all that was made from source offsets at or after its commit}.
 
         Reads each topic up to its fence, all of it, since repeats and late appends of older sources lie among what is wanted.
-        The first record of a source offset stands: a later one repeats it. Raises ServiceError, KafkaError or TimeoutError.
+        The first record of a source offset stands: a later one repeats it. Raises ServiceError, KafkaError, TimeoutError, or
+        TopologyError where there is more than can be held, or where clocks differ too much.
         """
         found = {partition: ReadBack() for partition in wanted}
         if not wanted:
             return found
         ends = {TopicPartition(self._decisions, p): each.decisions_end for p, each in wanted.items()}
         ends |= {TopicPartition(self._dead_letters, p): each.dead_letters_end for p, each in wanted.items()}
-        async with asyncio.timeout(self._deadline):
-            consumer = await reader(self._options, fetch_max_wait_ms=FETCH_MAX_WAIT_MS)
-            try:
-                await self._read(consumer, ends, wanted, found)
-            finally:
-                await stop(consumer)
+        # "none": where retention cuts in between, it must not go on at the end as if it had read.
+        consumer = await reader(self._options, fetch_max_wait_ms=FETCH_MAX_WAIT_MS, auto_offset_reset="none")
+        try:
+            await self._read(consumer, ends, wanted, found)
+        finally:
+            await stop(consumer)
         return found
 
     async def _read(
@@ -92,18 +96,27 @@ class LogReader:
     ) -> None:
         consumer.assign(list(ends))
         since = {where: max(0, wanted[where.partition].since_ms - CLOCK_MARGIN_MS) for where in ends}
-        begins = await consumer.offsets_for_times(since)
+        begins = await asyncio.wait_for(consumer.offsets_for_times(since), self._deadline)
         for where, end in ends.items():
-            consumer.seek(where, min(begins[where].offset, end) if begins[where] is not None else end)
-        remaining = set(ends)
+            if begins[where] is None:  # though our fence lies there, and was appended after the transaction
+                raise _clocks_differ(where, since[where])
+            consumer.seek(where, min(begins[where].offset, end))
+        remaining, moved = set(ends), time.monotonic()
         while remaining:
-            for where, records in (await consumer.getmany(*remaining, timeout_ms=POLL_MS)).items():
+            fetched = await consumer.getmany(*remaining, timeout_ms=POLL_MS)
+            for where, records in fetched.items():
                 for record in records:
                     if record.offset < ends[where]:
                         self._note(record, wanted[where.partition].commit, found[where.partition])
             passed = {where for where in remaining if await consumer.position(where) >= ends[where]}
             consumer.pause(*passed)
             remaining -= passed
+            if fetched or passed:
+                moved = time.monotonic()
+            elif time.monotonic() - moved > self._deadline:
+                raise TimeoutError(f"decisions or dead letters could not be read for {self._deadline} s")
+            if sum(len(each.decisions) for each in found.values()) > limits.MAX_READ_BACK_DECISIONS:
+                raise _too_many()
 
     def _note(self, record: ConsumerRecord, commit: int, found: ReadBack) -> None:
         source = source_of(record)
@@ -115,3 +128,20 @@ class LogReader:
             marks = {name for name, _ in record.headers}
             said = Said(record.value, CONFLICT_HEADER in marks, BEYOND_HORIZON_HEADER in marks)
             found.decisions.setdefault(source.offset, said)
+
+
+def _clocks_differ(where: TopicPartition, since_ms: int) -> TopologyError:
+    return TopologyError(
+        f"{where.topic}/{where.partition}: a fence just written is older than the transactions that are not committed",
+        expected=f"an append time after {since_ms} (epoch, ms): brokers' clocks within {CLOCK_MARGIN_MS} ms of each other",
+        got="none",
+        mend="set the brokers' clocks (NTP), then start again",
+    )
+
+
+def _too_many() -> TopologyError:
+    return TopologyError(
+        "more was decided since the committed offset than a take-over can hold",
+        expected=f"at most {limits.MAX_READ_BACK_DECISIONS} decisions",
+        mend="see why nothing was committed; to go on without judging again: stop the workers, `assay rebuild --until end`",
+    )

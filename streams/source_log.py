@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, OffsetOutOfRangeError
 from faust.types import TP
 
-from assay.schemas.limits import ASK_TIMEOUT_S, HOLE_TIMEOUT_S
+from assay.schemas.limits import ASK_TIMEOUT_S
 from assay.streams.reading import reader, stop
 
 POLL_MS = 100
@@ -23,12 +24,13 @@ class SourceLog:
     """Offsets are asked through Faust's consumer thread, so that the answers carry the group membership of this worker.
 
     Args:
-        options: aiokafka's client options, for a consumer of its own that looks into holes.
+        options: aiokafka's client options, for consumers of its own: one that looks into holes, and one that only watches.
+        deadline: seconds for a question that the flow waits for.
     """
 
-    def __init__(self, app: Any, options: Mapping[str, Any], topic: str) -> None:
-        self._app, self._options, self._topic = app, options, topic
-        self._consumer: AIOKafkaConsumer | None = None
+    def __init__(self, app: Any, options: Mapping[str, Any], topic: str, deadline: float) -> None:
+        self._app, self._options, self._topic, self._deadline = app, options, topic, deadline
+        self._consumers: dict[str, AIOKafkaConsumer] = {}
         self._turn = asyncio.Lock()
 
     async def position(self, partition: int) -> int:
@@ -52,8 +54,8 @@ class SourceLog:
         Raises OffsetOutOfRangeError where it has expired, TimeoutError or another KafkaError.
         """
         where = TopicPartition(self._topic, partition)
-        async with asyncio.timeout(HOLE_TIMEOUT_S), self._turn:
-            own = await self._own()
+        async with asyncio.timeout(self._deadline), self._turn:
+            own = await self._own("looks")
             own.assign([where])
             own.seek(where, first)
             while await own.position(where) < end:
@@ -62,29 +64,36 @@ class SourceLog:
         return None
 
     async def readable(self, partitions: set[int]) -> Mapping[int, int]:
-        """The ends of what can be read, asked by a client of its own: the worker's consumer may have stopped without a word.
+        """The ends of what can be read. Raises TimeoutError or KafkaError."""
+        async with asyncio.timeout(self._deadline), self._turn:
+            return await self._ends(await self._own("looks"), partitions)
 
-        Raises TimeoutError or KafkaError.
+    async def seen_by_others(self, partitions: set[int]) -> Mapping[int, int]:
+        """The same, asked by a client that does nothing else: the worker's consumer may have stopped without a word.
+
+        Raises TimeoutError or KafkaError, soon.
         """
-        async with asyncio.timeout(ASK_TIMEOUT_S), self._turn:
-            own = await self._own()
-            found = await own.end_offsets([TopicPartition(self._topic, partition) for partition in partitions])
+        async with asyncio.timeout(ASK_TIMEOUT_S):
+            return await self._ends(await self._own("watches"), partitions)
+
+    async def _ends(self, own: AIOKafkaConsumer, partitions: set[int]) -> dict[int, int]:
+        found = await own.end_offsets([TopicPartition(self._topic, partition) for partition in partitions])
         return {where.partition: end for where, end in found.items()}
 
-    async def _own(self) -> AIOKafkaConsumer:
-        if self._consumer is None:
-            self._consumer = await reader(
+    async def _own(self, use: str) -> AIOKafkaConsumer:
+        if use not in self._consumers:
+            self._consumers[use] = await reader(
                 self._options,
                 auto_offset_reset="none",
                 isolation_level="read_committed",
                 fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
                 max_partition_fetch_bytes=FETCH_BYTES,
             )
-        return self._consumer
+        return self._consumers[use]
 
     async def close(self) -> None:
-        if self._consumer is not None:
-            await stop(self._consumer)
+        for consumer in self._consumers.values():
+            await stop(consumer)
 
     async def committed(self, partitions: set[int]) -> Mapping[int, int | None]:
         """The group's committed offsets; None where there is none."""
@@ -98,12 +107,13 @@ class SourceLog:
         Only this tells a sleeper that has woken up that it is one. Raises KafkaError.
         """
         thread = self._app.consumer._thread
-        consumer = thread._ensure_consumer()
+        consumer, asked_at = thread._ensure_consumer(), time.monotonic()
         try:
             await thread.call_thread(consumer.commit, {TopicPartition(self._topic, p): at for p, at in offsets.items()})
         except (CommitFailedError, IllegalStateError) as error:
             log.info("the group has gone on: %r", error)
             return False
+        self._app.consumer.heard_at = asked_at
         return True
 
     async def earliest(self, partitions: set[int]) -> Mapping[int, int]:

@@ -1,9 +1,10 @@
 """The topics that Assay needs: made where they are missing, checked where they are there."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -48,10 +49,11 @@ class Topics:
 def topic_specs(settings: Settings) -> list[TopicSpec]:
     """The topics of one deployment."""
     stamped = ("message.timestamp.type",)
+    kept = APPEND_TIME | {"cleanup.policy": "delete"}  # the write-ahead log: compaction would leave one decision of a user
     return [
         TopicSpec(settings.transactions, settings.partitions, APPEND_TIME, stamped),
-        TopicSpec(settings.decisions, settings.partitions, APPEND_TIME, stamped),
-        TopicSpec(settings.dead_letters, settings.partitions, APPEND_TIME, stamped),
+        TopicSpec(settings.decisions, settings.partitions, kept, (*stamped, "cleanup.policy")),
+        TopicSpec(settings.dead_letters, settings.partitions, kept, (*stamped, "cleanup.policy")),
         TopicSpec(settings.evidence, settings.partitions, APPEND_TIME),
         TopicSpec(settings.changelog, settings.partitions, COMPACTED, ("cleanup.policy",)),
         TopicSpec(settings.outcomes, settings.partitions, APPEND_TIME, stamped),
@@ -81,8 +83,16 @@ async def ensure_topics(settings: Settings) -> Topics:
                 )
             else:
                 await _check_configs(admin, spec)
-        source = SourceTopic(settings.transactions, await topic_id(admin._client, settings.transactions), partitions)
+        source = await source_topic(partial(topic_id, admin._client), settings, partitions)
         return Topics(source, {topic: await _max_bytes(admin, topic) for topic in sorted(like_source)})
+
+
+async def source_topic(id_of: Callable[[str], Awaitable[str]], settings: Settings, partitions: int) -> SourceTopic:
+    """What the transactions topic is, with Kafka's ids of it and of what is said about it."""
+    source, decisions, dead_letters = [
+        await id_of(topic) for topic in (settings.transactions, settings.decisions, settings.dead_letters)
+    ]
+    return SourceTopic(settings.transactions, source, partitions, f"{decisions} {dead_letters}")
 
 
 def durable(replicas: int) -> dict[str, str]:

@@ -188,6 +188,8 @@ class Consumer(driver.Consumer):
         Faust calls it at revocation and at shutdown.
         """
         began = time.monotonic()
+        for table in self.app.tables.values():
+            await table.abandon_take_over()  # it would open what is closed here
         self.app.waiting.close()
         try:
             await asyncio.wait_for(self._drain_and_commit(), self.drain_timeout_s)

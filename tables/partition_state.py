@@ -36,6 +36,7 @@ class PartitionState:
         open: by source offset: repeats whose decision was still being looked up. The rows may have forgotten by the next
             take-over what they repeat.
         layout: the version of the rows.
+        log_id: as in `SourceTopic`: what was said lies there.
 
     >>> state = PartitionState("id", 3, 7, 9, {8: Earlier(2, 1767225600000)})
     >>> PartitionState.decode(state.encode()) == state
@@ -48,6 +49,7 @@ class PartitionState:
     reached: int
     open: Mapping[int, Earlier] = field(default_factory=dict)
     layout: int = LAYOUT_VERSION
+    log_id: str = ""
 
     def encode(self) -> bytes:
         return orjson.dumps(
@@ -58,6 +60,7 @@ class PartitionState:
                 "reached": self.reached,
                 "open": [(offset, *earlier) for offset, earlier in self.open.items()],
                 "layout": self.layout,
+                "log_id": self.log_id,
             }
         )
 
@@ -73,11 +76,12 @@ class PartitionState:
                 int(found["reached"]),
                 {int(offset): Earlier(int(first), int(ms)) for offset, first, ms in found["open"]},
                 int(found["layout"]),
+                str(found["log_id"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ChangelogError(
                 "the state of a partition can't be read",
-                expected="a JSON object with topic_id, partitions, committed, reached, open and layout",
+                expected="a JSON object with topic_id, partitions, committed, reached, open, layout and log_id",
                 got=repr(value[:100]),
                 mend="run the version that wrote it, or `assay rebuild`",
             ) from error

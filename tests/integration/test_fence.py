@@ -11,8 +11,9 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from assay.schemas.errors import Fenced, PublishError
+from assay.schemas.errors import Fenced, PublishError, TopologyError
 from assay.schemas.source import CONFLICT_HEADER, REPLAY_HEADER, SOURCE_HEADER, OutRecord, Source
+from assay.streams import read_back as module
 from assay.streams.ownership import Ownership
 from assay.streams.publisher import Publisher
 from assay.streams.read_back import LogReader, Said, Uncommitted
@@ -194,12 +195,23 @@ async def test_i3_everything_said_after_the_commit_is_read_back_whatever_lies_be
     assert found.dead_letters == {6}
 
 
-async def test_i3_a_read_back_begins_where_the_first_uncommitted_transaction_was_appended(log: Log):
+async def test_i3_a_read_back_begins_where_the_first_uncommitted_transaction_was_appended(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "CLOCK_MARGIN_MS", 0)
     former, owner = await log.owner(), await log.owner()
     await former.ownership.take([0])
     await former.say(decision(3, b"a"))
+    await asyncio.sleep(0.01)  # so that append times differ
+    between_ms = int(time.time() * 1000)
+    await former.say(decision(4, b"b"))
+    assert (await read_back(log, owner, commit=0, since_ms=between_ms)).decisions == {4: Said(b"b")}
+
+
+async def test_i1_a_fence_that_seems_older_than_the_transactions_is_refused_instead_of_read_past(log: Log):
     much_later_ms = int(time.time() * 1000) + 60_000
-    assert (await read_back(log, owner, commit=0, since_ms=much_later_ms)).decisions == {}
+    with pytest.raises(TopologyError, match="clocks"):
+        await read_back(log, await log.owner(), commit=0, since_ms=much_later_ms)
 
 
 async def test_what_another_topic_made_is_not_read_back(log: Log):

@@ -164,19 +164,18 @@ class Wire:
         self._loop, self._weather = loop, weather
         self._arrivals: dict[tuple[str, str, str], float] = {}
         self._held: dict[str, list[tuple[Life, str, str, Callable[[], object]]]] = {}  # by process that is cut off
-        self._count = 0
 
     async def ask(self, link: str, act: Callable[[], Answer]) -> Answer:
         """Have something done on the other side of a link, and return, or raise, what came of it."""
         life = LIFE.get()
         assert life is not None, "only processes send"
         answer: asyncio.Future[Answer] = self._loop.create_future()
-        self._count += 1
-        self._travel(life, link, "there", lambda number=self._count: self._act(life, link, number, act, answer))
+        sent = int(self._loop.time() * 1e6)
+        self._travel(life, link, "there", lambda: self._act(life, link, sent, act, answer))
         return await answer
 
-    def _act(self, life: Life, link: str, number: int, act: Callable[[], Answer], answer: "asyncio.Future[Answer]") -> None:
-        if not life.alive and self._weather.chance(LOST_WITH_ITS_PROCESS, life.name, link, number):
+    def _act(self, life: Life, link: str, sent: int, act: Callable[[], Answer], answer: "asyncio.Future[Answer]") -> None:
+        if not life.alive and self._weather.chance(LOST_WITH_ITS_PROCESS, life.name, link, sent):
             return
         token = LIFE.set(None)
         try:

@@ -80,12 +80,13 @@ def run_seeds(seeds: Iterable[int]) -> list[Seen]:
 
 
 def hunt(name: str, most: int = SEEDS_FOR_A_DEFECT) -> Hunt:
-    """Put a defect into the real code, and run seeds until one fails."""
-    with simulated() as run, DEFECTS[name]():
+    """Put a defect into the real code, and run seeds until one breaks what it is to break."""
+    defect = DEFECTS[name]
+    with simulated() as run, defect.put():
         for seed in range(most):
-            outcome = run(plan_of(seed))
-            if isinstance(outcome.failure, Violation):
-                return Hunt(name, seed, str(outcome.failure))
+            failure = run(plan_of(seed)).failure
+            if isinstance(failure, Violation) and failure.invariant in defect.breaks:
+                return Hunt(name, seed, str(failure))
     return Hunt(name, None)
 
 
@@ -105,7 +106,7 @@ def all_defects(jobs: int) -> Iterator[Hunt]:
 
 def replay(seed: int, defect: str | None = None) -> tuple[Plan, Outcome]:
     """One seed with its trace: the whole of it where all holds, else the shortest that fails in the same way."""
-    with simulated() as run, DEFECTS[defect]() if defect else nullcontext():
+    with simulated() as run, DEFECTS[defect].put() if defect else nullcontext():
         plan = plan_of(seed)
         outcome = run(plan, traced=True)
         if outcome.failure is None:

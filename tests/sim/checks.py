@@ -2,9 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from assay.schemas.decision import decided_for
+from assay.schemas.decode import Request
 from assay.schemas.source import BEYOND_HORIZON_HEADER, FENCE_HEADER, REPLAY_HEADER, SOURCE_HEADER, Source
 from assay.streams.replies import Reply
+from assay.tables.features import PROFILE_FEATURES
 from assay.tables.partition_state import STATE_KEY, PartitionState
 
 from .broker import Broker, Record
@@ -88,6 +93,13 @@ class Checks:
             decided = self._decided.get(source[1:])
             self._hold("I3", decided is not None or source[1:] in self._dead, f"a reply for {source} that has no verdict yet")
             self._hold("I2", decided in (None, value), f"a reply for {source} that is not what was decided")
+
+    def judged(self, requests: Sequence[Request], features: npt.NDArray[np.float32]) -> None:
+        """Transactions were judged by these features, (n, FEATURE_COUNT)."""
+        for request, row in zip(requests, features, strict=True):
+            expected = self._expected(request.source.partition, request.source.offset)
+            same = row[:PROFILE_FEATURES].tobytes() == expected.features
+            self._hold("I4", same, f"{request.source} is judged by features that differ from a replay")
 
     def offsets_expired(self) -> None:
         """The group has forgotten what it had committed."""

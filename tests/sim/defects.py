@@ -3,21 +3,20 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 from unittest.mock import patch
-
-from aiokafka import TopicPartition
 
 from assay.agents import profiles
 from assay.agents.answers import Answers, Prepared
 from assay.agents.flow import Acknowledgements, Continuity, Turns
 from assay.agents.memory import Memory
 from assay.agents.profiles import Profiles, Recalled
-from assay.streams import reading
+from assay.streams.claims import Claim
 from assay.streams.decision_reader import source_of
-from assay.streams.micro_batches import MicroBatch
+from assay.streams.micro_batches import MicroBatch, WaitingRecords
 from assay.streams.ownership import Ownership
-from assay.streams.publisher import Placed, Publisher
+from assay.streams.publisher import FENCE, Placed, Publisher
 from assay.streams.read_back import LogReader, ReadBack
 from assay.tables.recall import NEW
 from assay.tables.working_rows import Folded
@@ -25,6 +24,27 @@ from assay.tables.working_rows import Folded
 Defect = AbstractContextManager[Any]
 
 
+class Known(NamedTuple):
+    """A defect and the invariants by which it may show; anything else is none of its doing."""
+
+    put: Callable[[], Defect]
+    breaks: tuple[str, ...]
+
+
+DEFECTS: dict[str, Known] = {}
+
+
+def breaks(*invariants: str) -> Callable[[Callable[[], Defect]], Callable[[], Defect]]:
+    """Name a defect among those that have to be found."""
+
+    def known(defect: Callable[[], Defect]) -> Callable[[], Defect]:
+        DEFECTS[defect.__name__] = Known(defect, invariants)
+        return defect
+
+    return known
+
+
+@breaks("I3")
 def remember_before_publishing() -> Defect:
     """Rows leave without waiting for the acknowledgement of their decisions."""
     publish, under_way = Answers.publish, set()
@@ -35,6 +55,7 @@ def remember_before_publishing() -> Defect:
     return patch.object(Answers, "publish", begin)
 
 
+@breaks("I3")
 def commit_before_remembering() -> Defect:
     """The source is acknowledged when its decisions are, before its rows."""
     put = Memory.put
@@ -46,6 +67,7 @@ def commit_before_remembering() -> Defect:
     return patch.object(Memory, "put", acknowledge)
 
 
+@breaks("I3")
 def acknowledge_out_of_order() -> Defect:
     """Micro-batches overtake each other."""
 
@@ -56,11 +78,13 @@ def acknowledge_out_of_order() -> Defect:
     return patch.object(Turns, "turn", at_once)
 
 
+@breaks("I3")
 def commit_past_look_ups() -> Defect:
     """A repeat that is still looked up does not hold back the commit."""
-    return patch.object(Acknowledgements, "open", lambda self, partition, offset: None)
+    return patch.object(Acknowledgements, "open", lambda self, partition, offset, earlier: None)
 
 
+@breaks("I2", "I4")
 def forget_open_look_ups() -> Defect:
     """What a former owner was still looking up is not known to the next one."""
     begin = Profiles.begin
@@ -72,6 +96,7 @@ def forget_open_look_ups() -> Defect:
     return patch.object(Profiles, "begin", forget)
 
 
+@breaks("I1")
 def skip_the_read_back() -> Defect:
     """What former owners said is judged anew."""
 
@@ -81,6 +106,7 @@ def skip_the_read_back() -> Defect:
     return patch.object(LogReader, "read_back", nothing)
 
 
+@breaks("I1")
 def stop_the_read_back_early() -> Defect:
     """Reading backwards, it stops at the first record of an older source: what lies before that is not seen."""
     note = LogReader._note
@@ -94,22 +120,27 @@ def stop_the_read_back_early() -> Defect:
     return patch.object(LogReader, "_note", stop)
 
 
+@breaks("I1")
 @contextmanager
 def leave_out_the_fence() -> Iterator[None]:
-    """Partitions are claimed, and read back up to where the topics end: former owners can still append."""
+    """Fence records are nobody's: brokers go on to take what former owners append."""
 
-    async def ends(self: Ownership) -> Placed:
+    async def unsigned(self: Ownership, claims: Mapping[int, Claim]) -> Placed:
+        placed = {}
         for publisher in self._publishers:
-            await publisher.fence(self.claims)
-        consumer = await reading.reader(self._options)
-        topics = [topic for publisher in self._publishers for topic in publisher.owned]
-        found = await consumer.end_offsets([TopicPartition(topic, p) for topic in topics for p in self.claims])
-        return {(where.topic, where.partition): end for where, end in found.items()}
+            await publisher.fence(claims)
+            for topic, partition in product(publisher.owned, claims):
+                batch = publisher._running.create_batch()
+                batch.append(timestamp=None, key=FENCE[0], value=FENCE[1], headers=FENCE[2])
+                sent = await publisher._running.send_batch(batch, topic, partition=partition)
+                placed[topic, partition] = (await sent).offset
+        return placed
 
-    with patch.object(Publisher, "_fences", lambda self, claims: {}), patch.object(Ownership, "_fence", ends):
+    with patch.object(Publisher, "_fences", lambda self, claims: {}), patch.object(Ownership, "_fence", unsigned):
         yield
 
 
+@breaks("I1")
 def ignore_dead_letters() -> Defect:
     """The read-back is of decisions only."""
     note = LogReader._note
@@ -121,6 +152,7 @@ def ignore_dead_letters() -> Defect:
     return patch.object(LogReader, "_note", decisions_only)
 
 
+@breaks("I4")
 def fold_twice() -> Defect:
     """What is replayed is folded again into rows that have it already."""
     recall = Profiles.recall
@@ -134,6 +166,7 @@ def fold_twice() -> Defect:
     return patch.object(profiles.Profiles, "recall", all_new)
 
 
+@breaks("I3")
 def reply_before_publishing() -> Defect:
     """The caller hears first."""
     publish = Answers.publish
@@ -145,6 +178,7 @@ def reply_before_publishing() -> Defect:
     return patch.object(Answers, "publish", reply_first)
 
 
+@breaks("I3")
 def disk_before_changelog() -> Defect:
     """Rows go to disk while their changelog records are on their way."""
     remember = Profiles.remember
@@ -159,6 +193,7 @@ def disk_before_changelog() -> Defect:
     return patch.object(Profiles, "remember", write_first)
 
 
+@breaks("I3")
 def overlook_lost_fetches() -> Defect:
     """Nobody checks that fetches follow each other."""
 
@@ -168,21 +203,7 @@ def overlook_lost_fetches() -> Defect:
     return patch.object(Continuity, "check", fine)
 
 
-DEFECTS: dict[str, Callable[[], Defect]] = {
-    defect.__name__: defect
-    for defect in (
-        remember_before_publishing,
-        commit_before_remembering,
-        acknowledge_out_of_order,
-        commit_past_look_ups,
-        forget_open_look_ups,
-        skip_the_read_back,
-        stop_the_read_back_early,
-        leave_out_the_fence,
-        ignore_dead_letters,
-        fold_twice,
-        reply_before_publishing,
-        disk_before_changelog,
-        overlook_lost_fetches,
-    )
-}
+@breaks("I5")
+def fetch_without_bound() -> Defect:
+    """What was fetched does not count until it is taken in."""
+    return patch.object(WaitingRecords, "expect", lambda self, partition, records: None)

@@ -28,7 +28,7 @@ RETRY_S = 1.0
 REQUEST_S = 4.0
 LOADS_EVERY = 11  # requests: then a coordinator is loading
 FETCH_RECORDS = 7  # few, so that what is read back takes several fetches
-COORDINATOR = "coordinator"
+COORDINATOR, FETCH = "coordinator", "fetch"
 TOPIC_ID = "00000000-0000-0000-0000-000000000001"
 NO_IDENTITY = (-1, -1, -1)
 
@@ -91,12 +91,12 @@ class SimulatedConsumer:
     """Reads partitions that are assigned by hand."""
 
     def __init__(self, *, network: Network, **options: Any) -> None:
-        self._network, self._link = network, "fetch"
+        self._network = network
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
 
     async def start(self) -> None:
-        await self._network.wire.ask(self._link, lambda: None)
+        await self._network.wire.ask(FETCH, lambda: None)
 
     async def stop(self) -> None:
         self._positions = {}
@@ -134,7 +134,7 @@ class SimulatedConsumer:
         def fetch() -> dict[TopicPartition, tuple[list[Record], int]]:
             return {where: logs[where].read(self._positions[where], FETCH_RECORDS) for where in wanted}
 
-        fetched = await self._network.wire.ask(self._link, fetch)
+        fetched = await self._network.wire.ask(FETCH, fetch)
         if all(following == self._positions[where] for where, (_, following) in fetched.items()):
             await asyncio.sleep(timeout_ms / 1000)
         for where, (_, following) in fetched.items():
@@ -144,7 +144,7 @@ class SimulatedConsumer:
     async def _ask(self, act: Callable[[], Found]) -> Found:
         """Raises KafkaTimeoutError."""
         try:
-            return await asyncio.wait_for(self._network.wire.ask(self._link, act), REQUEST_S)
+            return await asyncio.wait_for(self._network.wire.ask(FETCH, act), REQUEST_S)
         except TimeoutError:
             raise KafkaTimeoutError from None
 

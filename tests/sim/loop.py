@@ -15,8 +15,12 @@ from contextvars import Context, ContextVar
 from itertools import count
 from typing import Any, NoReturn
 
+from aiokafka.errors import KafkaError
+
+from assay.schemas.errors import AssayError
 from assay.streams.ending import instead
 
+FORESEEN = (AssayError, KafkaError, TimeoutError)  # for which a worker ends itself
 MAX_STEPS = 300_000  # of one run: more than any plan needs
 TICK_S = 1e-6
 
@@ -76,7 +80,9 @@ class Life:
             self._died(self, reason)
 
     def _end(self, reason: str, error: BaseException | None) -> NoReturn:
-        """The process ends itself."""
+        """The process ends itself. What it can't have meant to end for fails the run."""
+        if error is not None and not isinstance(error, FORESEEN) and self._loop.fault is None:
+            self._loop.fault = error
         self.crash(f"ended itself: {reason}: {error}")
         raise Ended(reason)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from assay.schemas.decode import Request, decode
 from assay.tables.encode import encode_events
-from assay.tables.features import FEATURE_COUNT
+from assay.tables.features import FEATURE_COUNT, PROFILE_FEATURES
 from assay.tables.fold import fold
 from assay.tables.profile import gather
 from assay.tables.rates import Rates
@@ -32,12 +32,14 @@ class Expected:
     Attributes:
         first: the offset of the transaction whose decision it gets.
         row: the user's row once it is folded; where nothing is folded, empty.
+        features: of the profile, float32; where nothing is folded, empty.
     """
 
     fate: Fate
     user: bytes = b""
     first: int = -1
     row: bytes = b""
+    features: bytes = b""
 
 
 @dataclass(slots=True)
@@ -73,7 +75,8 @@ class Oracle:
         recall(rows, slots, events, repeats)
         if repeats[0] != NEW:
             return Expected(Fate.REPEAT, user, int(rows[0]["decision_offset"][repeats[0]]))
-        fold(rows, slots, events, repeats, np.empty((1, FEATURE_COUNT), np.float32))
+        features = np.empty((1, FEATURE_COUNT), np.float32)
+        fold(rows, slots, events, repeats, features)
         row = partition.rows[user] = rows.tobytes()
         partition.folded.setdefault(user, []).append(offset)
-        return Expected(Fate.DECISION, user, offset, row)
+        return Expected(Fate.DECISION, user, offset, row, features[:, :PROFILE_FEATURES].tobytes())

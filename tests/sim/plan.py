@@ -28,6 +28,10 @@ class Kind(StrEnum):
     HOLE = "hole"  # no record: the end of an upstream transaction
 
 
+HOLES = (1, 1, 1, 15)  # of 45: many where upstream writes in transactions
+POISON = (Kind.MALFORMED, Kind.INVALID, Kind.CARD, Kind.TOMBSTONE)
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A record that arrives in the transactions topic."""
@@ -138,7 +142,7 @@ class Plan:
         batch_bytes: of what is published at once, at most.
         remembered: decisions, and rows, that a worker keeps in memory at most.
         commit_s, publish_s: seconds between commits, and until a publish is given up.
-        slow: the topic whose leaders take .1 s more than others, if any.
+        slow: what takes .1 s more than the rest: a topic, the group, what is fetched to be read back; if any.
     """
 
     seed: int
@@ -181,7 +185,7 @@ def plan_of(seed: int) -> Plan:
         remembered=2 if looks_up else random.choice((2, 10, 1000)),
         commit_s=random.choice((0.05, 0.05, 0.3, 1.0)),
         publish_s=random.choice((1.5, 5.0, 30.0)),
-        slow=random.choice(("changelog", "") if looks_up else ("", "changelog", "decisions", "group")),
+        slow=random.choice(("changelog", "") if looks_up else ("", "changelog", "decisions", "group", "fetch")),
         sent=_sent(random, times, random.choice((1, 2, USERS)), 0.5 if looks_up else random.choice(REPEATED)),
         faults=_faults(random, times, looks_up),
     )
@@ -189,7 +193,7 @@ def plan_of(seed: int) -> Plan:
 
 def _sent(random: Random, times: list[float], users: int, repeated: float) -> tuple[Sent, ...]:
     ids: dict[int, list[str]] = {user: [] for user in range(users)}
-    kinds = [Kind.PAYMENT] * 40 + [Kind.MALFORMED, Kind.INVALID, Kind.CARD, Kind.TOMBSTONE, Kind.HOLE]
+    kinds = [*[Kind.PAYMENT] * 40, *[Kind.HOLE] * random.choice(HOLES), *POISON]
     sent = []
     for time in times:
         for _ in range(random.randint(1, BURST)):

@@ -11,6 +11,7 @@ from aiokafka.errors import CommitFailedError
 
 from assay.models.judge import Verdicts
 from assay.schemas.decision import Action, Tier, encode_digests
+from assay.schemas.decode import Request
 from assay.schemas.transaction import Transaction
 from assay.streams.replies import Reply
 from assay.streams.source_log import SourceLog
@@ -100,18 +101,25 @@ class NoMetrics:
     def __exit__(self, *error: object) -> None: ...
 
 
-class NoEvidence:
-    """Evidence decides nothing."""
+class CheckedEvidence:
+    """Where evidence would leave from: it says what was judged.
 
-    def offer(self, *what: Any) -> None:
-        """Forget it."""
+    Args:
+        judged: called with requests (n,) and their features (n, FEATURE_COUNT).
+    """
+
+    def __init__(self, judged: Callable[[Sequence[Request], npt.NDArray[np.float32]], None]) -> None:
+        self._judged = judged
+
+    def offer(self, requests: Sequence[Request], features: npt.NDArray[np.float32], windows: EntityAnswer, tier: Tier) -> None:
+        self._judged(requests, features)
 
 
 class SimulatedSourceLog(SourceLog):
     """The group's offsets asked of its coordinator; records and holes as in the real one."""
 
-    def __init__(self, options: Mapping[str, Any], topic: str, wire: Wire, coordinator: Coordinator) -> None:
-        super().__init__(None, options, topic)
+    def __init__(self, options: Mapping[str, Any], topic: str, wire: Wire, coordinator: Coordinator, deadline: float) -> None:
+        super().__init__(None, options, topic, deadline)
         self._wire, self._coordinator = wire, coordinator
         self.member: Callable[[], tuple[str, int]] = lambda: ("", -1)  # our member id and generation
 

@@ -27,7 +27,7 @@ from .broker import EPOCH_S
 from .checks import CHANGELOG, DEAD_LETTERS, DECISIONS, TRANSACTIONS
 from .group import Assignment
 from .loop import Life
-from .ports import GROUP, CheckedReplies, NoEvidence, SimulatedEntities, SimulatedSourceLog
+from .ports import GROUP, CheckedEvidence, CheckedReplies, SimulatedEntities, SimulatedSourceLog
 
 if TYPE_CHECKING:
     from .world import World
@@ -37,7 +37,7 @@ HEARTBEAT_S = 2.0
 LOOKUP_S = 10.0
 RECOVERY_RECORDS = 16
 FETCH_RECORDS = 12
-MAX_WAITING = 24
+MAX_WAITING = 10
 COMMIT_PAUSE_S = 0.005
 BACK_PRESSURE_PAUSE_S = 0.001
 
@@ -77,7 +77,7 @@ class Process:
         self._log = Publisher(options, owned=(DECISIONS, DEAD_LETTERS), deadline=deadline, max_bytes=max_bytes)
         self._changelog = Publisher(options, owned=(CHANGELOG,), deadline=deadline, max_bytes=max_bytes)
         self._ownership = Ownership(options, "assay", (self._log, self._changelog), deadline)
-        source = SimulatedSourceLog(options, TRANSACTIONS, world.network.wire, world.group)
+        source = SimulatedSourceLog(options, TRANSACTIONS, world.network.wire, world.group, deadline)
         source.member = lambda: (self._member, self._given.generation)
         ports = Ports(
             membership=self,
@@ -90,7 +90,7 @@ class Process:
             rows=self.disk,
             entities=SimulatedEntities(lambda: world.redis_takes(self.life.name)),
             replies=CheckedReplies(world.checks.replied),
-            evidence=NoEvidence(),
+            evidence=CheckedEvidence(world.checks.judged),
         )
         core = Core(
             settings, world.in_force, ports, world.metrics,
@@ -125,7 +125,7 @@ class Process:
     @property
     def fetched(self) -> int:
         """Records that were fetched and not yet taken."""
-        return self.waiting.count + sum(count for coming in self.waiting._coming.values() for count, _ in coming)
+        return self.waiting.count + sum(len(message.value) for message in self._fetched._queue)  # type: ignore[attr-defined]
 
     # -- its life -------------------------------------------------------------------------------------------------------
 
@@ -222,6 +222,7 @@ class Process:
             if records:
                 self.waiting.expect(partition, records)
                 self._fetched.put_nowait(Message(partition, list(records), generation))
+                self._world.check_bounds()
 
     async def _give_up(self) -> None:
         """As `streams.transport.Consumer.on_partitions_revoked`."""

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from .broker import Broker, Wire
 from .checks import CHANGELOG, TOPICS
+from .kafka import FETCH
 from .loop import Life, VirtualLoop
 from .plan import SESSION_S, Fault, Moment, Plan, Trouble
 from .ports import GROUP
@@ -15,7 +16,7 @@ TAKEN_S = 2 * SESSION_S  # until others have the partitions of a worker that is 
 SLOWED_S = 0.4
 SKEW_S = 2.0  # between a leader's clock and the true time, at most
 
-_LINKS = (*TOPICS, GROUP)
+_LINKS = (*TOPICS, GROUP, FETCH)
 
 
 class Workers(Protocol):
@@ -45,6 +46,7 @@ class Troubles:
         """Nothing more strikes, and what lasts ends."""
         self._in_store.clear()
         for process in self._workers.living.values():
+            process.loses_fetch = False
             process.life.spare()
             self._wire.mend(process.life.name)
 

@@ -14,7 +14,7 @@ from .checks import CHANGELOG, DECISIONS, TOPICS, TRANSACTIONS, Checks, Violatio
 from .disk import Disk
 from .group import Assignment, Coordinator
 from .kafka import Network
-from .loop import Life, VirtualLoop
+from .loop import Life, Stuck, VirtualLoop
 from .oracle import Oracle
 from .plan import SESSION_S, Kind, Moment, Plan, Sent
 from .ports import RATES, NoMetrics, SimulatedInForce
@@ -91,7 +91,7 @@ class World:
         until = self.loop.time() + QUIET_WITHIN_S
         while not self._quiet():
             if self.loop.time() > until:
-                raise Violation("I1", f"no end after {QUIET_WITHIN_S} quiet seconds: {self.group.committed} committed")
+                raise Stuck(f"no end after {QUIET_WITHIN_S} quiet seconds: {self.group.committed} committed")
             await asyncio.sleep(LOOK_S)
 
     def _quiet(self) -> bool:
@@ -130,30 +130,7 @@ class World:
         self.note(process.life.name, f"has {assignment.partitions} in generation {assignment.generation}")
         self._troubles.moment(Moment.GIVEN, next(worker for worker, known in self.living.items() if known is process))
 
-    def _send(self, sent: Sent) -> None:
-        log = self.network.broker.logs[TRANSACTIONS, sent.user % self.plan.partitions]
-        if sent.kind is Kind.HOLE:
-            log.skip()
-        else:
-            log.append([record_of(sent, EPOCH_S + self.loop.time())])
-
-    def _appended(self, records: list[Record]) -> None:
-        if self._traced:
-            for record in records:
-                source = dict(record.headers).get(SOURCE_HEADER, b"").decode()
-                self.note(where(record), f"{'<- ' + source if source else ''} {(record.key or b'').decode()!r}")
-        self.checks.appended(records)
-        self._check_bounds()
-        if (moment := _MOMENTS.get(records[0].topic)) is not None:
-            self._troubles.moment(moment)
-
-    def _committed(self, partition: int, offset: int) -> None:
-        self.note("group", f"commits partition {partition} at {offset}")
-        self.checks.committed(partition, offset)
-        if self.checks.furthest.get(partition, -1) >= offset:
-            self._troubles.moment(Moment.COMMITTED)
-
-    def _check_bounds(self) -> None:
+    def check_bounds(self) -> None:
         """Invariant I5."""
         for process in self.living.values():
             core = process.core
@@ -167,6 +144,29 @@ class World:
             for name, (size, most) in sizes.items():
                 if size > most:
                     self._fail(Violation("I5", f"{process.life.name}: {size} {name}, at most {most}"))
+
+    def _send(self, sent: Sent) -> None:
+        log = self.network.broker.logs[TRANSACTIONS, sent.user % self.plan.partitions]
+        if sent.kind is Kind.HOLE:
+            log.skip()
+        else:
+            log.append([record_of(sent, EPOCH_S + self.loop.time())])
+
+    def _appended(self, records: list[Record]) -> None:
+        if self._traced:
+            for record in records:
+                source = dict(record.headers).get(SOURCE_HEADER, b"").decode()
+                self.note(where(record), f"{'<- ' + source if source else ''} {(record.key or b'').decode()!r}")
+        self.checks.appended(records)
+        self.check_bounds()
+        if (moment := _MOMENTS.get(records[0].topic)) is not None:
+            self._troubles.moment(moment)
+
+    def _committed(self, partition: int, offset: int) -> None:
+        self.note("group", f"commits partition {partition} at {offset}")
+        self.checks.committed(partition, offset)
+        if self.checks.furthest.get(partition, -1) >= offset:
+            self._troubles.moment(Moment.COMMITTED)
 
     def _fail(self, violation: Exception) -> None:
         self.note("**", str(violation))

@@ -139,8 +139,7 @@ async def test_i5_connect_timeout_s_later_kafka_is_said_not_to_answer(monkeypatc
 def silent(monkeypatch: pytest.MonkeyPatch) -> SourceLog:
     """A source log whose Kafka says nothing, and that is soon tired of it."""
     monkeypatch.setattr(source_log, "ASK_TIMEOUT_S", 0.01)
-    monkeypatch.setattr(source_log, "HOLE_TIMEOUT_S", 0.01)
-    log = SourceLog(SimpleNamespace(consumer=SimpleNamespace(position=never)), {}, "transactions")
+    log = SourceLog(SimpleNamespace(consumer=SimpleNamespace(position=never)), {}, "transactions", 0.01)
     monkeypatch.setattr(log, "_own", never)
     return log
 
@@ -148,10 +147,10 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> SourceLog:
 async def test_i5_ask_timeout_s_later_nothing_is_known(silent: SourceLog) -> None:
     assert await asyncio.wait_for(silent.position(0), PATIENCE_S) == 0
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(silent.readable({0}), PATIENCE_S)
+        await asyncio.wait_for(silent.seen_by_others({0}), PATIENCE_S)
 
 
-async def test_i5_hole_timeout_s_later_nothing_is_known_and_nothing_is_skipped(silent: SourceLog) -> None:
+async def test_i5_nothing_is_skipped_where_kafka_does_not_say_whether_there_was_anything(silent: SourceLog) -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(silent.holds_records(0, 3, 7), PATIENCE_S)
 

@@ -1,12 +1,17 @@
 """One more than what is remembered (invariant I5): the oldest makes room."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
+from aiokafka import TopicPartition
 
 from assay.agents.recent import RecentDecisions, Remembered
 from assay.schemas import limits
-from assay.schemas.source import Source
+from assay.schemas.errors import TopologyError
+from assay.schemas.source import SOURCE_HEADER, Source
+from assay.streams.read_back import LogReader, ReadBack, Uncommitted
 from assay.streams.waiters import Heard, Waiters
 from assay.tables.events import EVENT
 from assay.tables.features import FEATURE_COUNT
@@ -81,3 +86,44 @@ async def test_i5_calls_remembered_one_more_makes_the_oldest_a_stranger() -> Non
         correlations.append(correlation)
     assert waiters.answer(correlations[0], "late") is Heard.ORPHANED
     assert waiters.answer(correlations[1], "late") is Heard.LATE
+
+
+class _Decisions:
+    """A consumer of a decisions topic that was decided so many times, once for each source offset."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self._position = count, 0
+
+    def assign(self, partitions: list[TopicPartition]) -> None: ...
+    def pause(self, *partitions: TopicPartition) -> None: ...
+    def seek(self, where: TopicPartition, offset: int) -> None: ...
+
+    async def offsets_for_times(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, SimpleNamespace]:
+        return {where: SimpleNamespace(offset=0) for where in times}
+
+    async def position(self, where: TopicPartition) -> int:
+        return self._position
+
+    async def getmany(self, *partitions: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[SimpleNamespace]]:
+        [where] = [where for where in partitions if where.topic == "decisions"]
+        self._position = self._count
+        return {where: [self._decision(where, offset) for offset in range(self._count)]}
+
+    def _decision(self, where: TopicPartition, offset: int) -> SimpleNamespace:
+        headers = [(SOURCE_HEADER, Source("transactions", 0, offset).header())]
+        return SimpleNamespace(topic=where.topic, partition=0, offset=offset, value=b"{}", headers=headers)
+
+
+async def test_i5_max_read_back_decisions_one_more_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_READ_BACK_DECISIONS", 3)
+    reader = LogReader({}, "transactions", "decisions", "dead-letters", 1.0)
+
+    async def read(count: int) -> ReadBack:
+        ends = {TopicPartition("decisions", 0): count, TopicPartition("dead-letters", 0): 0}
+        found = {0: ReadBack()}
+        await reader._read(_Decisions(count), ends, {0: Uncommitted(0, 0, count, 0)}, found)
+        return found[0]
+
+    assert len((await read(3)).decisions) == 3
+    with pytest.raises(TopologyError, match=r"more was decided.*assay rebuild"):
+        await read(4)

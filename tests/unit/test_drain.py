@@ -28,7 +28,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
 
 def consumer(drain) -> SimpleNamespace:
     return SimpleNamespace(
-        app=SimpleNamespace(waiting=SimpleNamespace(close=lambda: None)),
+        app=SimpleNamespace(waiting=SimpleNamespace(close=lambda: None), tables={}),
         drain_timeout_s=0.02,
         acknowledged={},
         _drain_and_commit=drain,

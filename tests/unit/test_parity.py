@@ -1,4 +1,4 @@
-"""Whether logged features are those of a replay: what differs is found, and the order of entities is taken from the evidence."""
+"""Whether logged features are those of a replay: what differs is found; the order of entities comes from the evidence."""
 
 import numpy as np
 import pytest

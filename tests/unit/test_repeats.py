@@ -53,6 +53,13 @@ class Said:
 class Answers:
     def __init__(self) -> None:
         self.said: list[Said] = []
+        self.remembered: dict[str, SimpleNamespace] = {}
+
+    def known(self, request) -> SimpleNamespace | None:
+        return self.remembered.get(request.transaction.transaction_id)
+
+    def remember(self, request, value) -> None:
+        self.remembered[request.transaction.transaction_id] = SimpleNamespace(value=value, source=request.source)
 
     def answer(self, prepared: Prepared, request, value, again) -> None:
         self.said.append(Said(request, value, again))
@@ -139,3 +146,54 @@ async def test_i1_what_is_still_looked_for_when_partitions_are_given_up_is_left_
     async with asyncio.timeout(1):
         await repeats.abandon()
     assert (answers.said, commits, acknowledgements.reached(0, 9)) == ([], {}, 8)
+
+
+class Distant(Reader):
+    """Takes too long for a look-up of several that lie apart."""
+
+    async def read(self, partition, wanted, since_ms):
+        self.calls.append(set(wanted))
+        if len(wanted) > 1:
+            raise TimeoutError
+        return {offset: record for offset, record in self.records.items() if offset in wanted}
+
+
+async def test_i1_repeats_that_lie_far_apart_are_looked_up_one_after_another(acknowledgements):
+    reader, answers, commits = Distant({1: decided(), 2: decided(), 900: decided()}), Answers(), Commits()
+    repeats = Repeats(reader, answers, acknowledgements, commits.note, lambda _: b"anew")
+    hour_ms = 3_600_000
+    for offset, appended_ms in ((1, 0), (2, module.MAX_SPAN_MS * 3 // 4), (900, hour_ms)):
+        await repeats.look_up([Repeat(request(1_000 + offset), Earlier(offset, appended_ms))])
+    acknowledgements.reached(0, 2_000)
+    await settle(repeats)
+    assert reader.calls[-3:] == [{1}, {2}, {900}]
+    assert {said.value for said in answers.said} == {decided().value}
+    assert commits[0] == 2_000
+
+
+async def test_i2_what_is_judged_anew_is_repeated_to_whoever_asks_with_it(acknowledgements):
+    answers, anew = Answers(), iter([b"first", b"second"])
+    repeats = Repeats(Reader({}), answers, acknowledgements, Commits().note, lambda _: next(anew))
+    await repeats.look_up([Repeat(request(8), Earlier(3, 0)), Repeat(request(9), Earlier(3, 0))])
+    await settle(repeats)
+    assert [said.value for said in answers.said] == [b"first", b"first"]
+    assert [said.again.beyond_horizon for said in answers.said] == [True, False]
+
+
+async def test_i5_look_ups_that_filled_the_queue_and_were_left_do_not_hold_up_the_next_owner(acknowledgements, monkeypatch):
+    monkeypatch.setattr(module.limits, "MAX_WAITING_REPEATS", 2)
+    answers = Answers()
+    repeats = Repeats(Reader(hangs=True), answers, acknowledgements, Commits().note, lambda _: b"anew")
+    await repeats.look_up([Repeat(request(10 + offset), Earlier(offset, 0)) for offset in range(3)])
+    await asyncio.sleep(0.01)
+    async with asyncio.timeout(1):
+        await repeats.abandon()
+        repeats.begin()
+        await repeats.look_up([Repeat(request(20), Earlier(3, 0))])
+
+
+async def test_i1_a_repeat_that_comes_while_partitions_are_given_up_is_left_uncommitted(acknowledgements):
+    repeats = Repeats(Reader(), Answers(), acknowledgements, Commits().note, lambda _: b"anew")
+    await repeats.abandon()
+    await repeats.look_up([Repeat(request(8), Earlier(3, 0))])
+    assert acknowledgements.reached(0, 9) == 8

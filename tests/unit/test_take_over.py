@@ -14,6 +14,7 @@ from assay.streams.read_back import ReadBack, Said, Uncommitted
 from assay.tables.partition_state import PartitionState
 
 SETTINGS = SimpleNamespace(transactions="transactions", decisions="decisions", dead_letters="dead-letters")
+LOG = "id id"
 APPENDED_MS = 1_767_225_600_000
 FOUND = {0: ReadBack({43: Said(b"{}")}, {44})}
 
@@ -25,7 +26,7 @@ class World:
     committed: int | None = 42
     earliest: int = 0
     end: int = 100
-    state: PartitionState | None = field(default_factory=lambda: PartitionState("id", 2, 40, 45))
+    state: PartitionState | None = field(default_factory=lambda: PartitionState("id", 2, 40, 45, log_id=LOG))
     member: bool = True
     assigned: set[int] = field(default_factory=lambda: {0})
     calls: list[str] = field(default_factory=list)
@@ -93,7 +94,7 @@ async def test_i3_former_owners_are_fenced_before_anything_is_asked_and_the_grou
 async def test_it_goes_on_at_the_commit_with_what_was_said_after_it():
     world = World()
     await world.take_over()
-    assert world.begun == (SourceTopic("transactions", "id", 2), {0: 42}, FOUND)
+    assert world.begun == (SourceTopic("transactions", "id", 2, LOG), {0: 42}, FOUND)
     assert world.confirmed == {0: 42}
     assert world.wanted == {0: Uncommitted(42, APPENDED_MS, 1_000, 1_000)}
 
@@ -131,7 +132,8 @@ REFUSED = {
     "records expired before they were scored": (World(earliest=43), "outside of the transactions topic"),
     "records were deleted": (World(end=41), "outside of the transactions topic"),
     "the topic was made anew": (World(state=PartitionState("another", 2, 40, 45)), "made anew"),
-    "partitions were added": (World(state=PartitionState("id", 1, 40, 45)), "number of partitions"),
+    "decisions were made anew": (World(state=PartitionState("id", 2, 40, 45, log_id="id another")), "what was said is gone"),
+    "partitions were added": (World(state=PartitionState("id", 1, 40, 45, log_id=LOG)), "number of partitions"),
     "the offset was set back": (World(committed=39), "set by hand, back"),
     "the offset was set forward": (World(committed=46), "set by hand, past"),
     "the changelog is gone": (World(state=None), "the profiles are gone"),
