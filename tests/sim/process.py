@@ -65,6 +65,7 @@ class Process:
         self._finished: dict[int, int] = {}
         self._acknowledged: dict[int, int] = {}
         self._fetched: asyncio.Queue[Message] = asyncio.Queue()
+        self._on_its_way = 0  # records of the fetch that the flow is about to take in
         self._moved = asyncio.Event()  # the group is going on to another generation, or we stop
         self.stopping = self.loses_fetch = self.has_lost = self._joining = False
         self.waiting = WaitingRecords(world.loop.time, max_records=MAX_WAITING)
@@ -125,7 +126,8 @@ class Process:
     @property
     def fetched(self) -> int:
         """Records that were fetched and not yet taken."""
-        return self.waiting.count + sum(len(message.value) for message in self._fetched._queue)  # type: ignore[attr-defined]
+        queued = sum(len(message.value) for message in self._fetched._queue)  # type: ignore[attr-defined]
+        return self.waiting.count + queued + self._on_its_way
 
     # -- its life -------------------------------------------------------------------------------------------------------
 
@@ -166,7 +168,10 @@ class Process:
     async def events(self) -> AsyncIterator[Any]:
         """The stream of fetches."""
         while True:
-            yield SimpleNamespace(message=await self._fetched.get())
+            self._on_its_way = 0
+            message = await self._fetched.get()
+            self._on_its_way = len(message.value)
+            yield SimpleNamespace(message=message)
 
     async def _join(self) -> None:
         if not self._member:
