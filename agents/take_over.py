@@ -49,6 +49,9 @@ class TakeOver:
                 got=f"{sorted(changelogs)}",
                 mend="give both topics the same number of partitions, or start anew under another ASSAY_TOPIC_PREFIX",
             )
+        if not ours:  # a standby of others, or one worker too many
+            self._ports.membership.begun({})
+            return True
         source = self._ports.source
         fences = await self._ports.ownership.take(sorted(ours))
         topic = await source_topic(self._ports.ownership.topic_id, self._settings, self._partitions)

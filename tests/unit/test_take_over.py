@@ -43,7 +43,7 @@ class World:
             first_append=self._first_append,
         )
         ports = SimpleNamespace(
-            membership=SimpleNamespace(assigned=lambda: self.assigned),
+            membership=SimpleNamespace(assigned=lambda: self.assigned, begun=lambda starts: self.calls.append("ready")),
             ownership=SimpleNamespace(take=self._take, topic_id=self._topic_id),
             source=source,
             rows=SimpleNamespace(state=lambda partition: self.state),
@@ -97,6 +97,12 @@ async def test_it_goes_on_at_the_commit_with_what_was_said_after_it():
     assert world.begun == (SourceTopic("transactions", "id", 2, LOG), {0: 42}, FOUND)
     assert world.confirmed == {0: 42}
     assert world.wanted == {0: Uncommitted(42, APPENDED_MS, 1_000, 1_000)}
+
+
+async def test_a_worker_without_partitions_is_ready_and_asks_nothing():
+    world = World(assigned=set())
+    assert await world.take_over()
+    assert world.calls == ["ready"]
 
 
 async def test_nothing_is_read_back_where_everything_is_committed():
