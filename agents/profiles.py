@@ -170,14 +170,17 @@ class Profiles:
     def _earlier(self, requests: Sequence[Request], gathered: Gathered, repeats: npt.NDArray[np.int64]) -> dict[int, Earlier]:
         earlier = {}
         for i in np.flatnonzero(repeats != NEW).tolist():
+            own = requests[i]
+            left_open = self._left_open.get(own.source.partition, {}).get(own.source.offset)
+            if left_open is not None:  # whatever the ring says now: the id may have come again since
+                earlier[i] = left_open
+                continue
             row, place = gathered.rows[gathered.slots[i]], int(repeats[i])
             if 0 <= place < len(row["decision_offset"]):
                 earlier[i] = Earlier(int(row["decision_offset"][place]), int(row["decision_appended_ms"][place]))
             elif place < NEW:
                 first = requests[-(place + 2)]
                 earlier[i] = Earlier(first.source.offset, first.appended_ms)
-            else:  # folded before: a repeat that was left open, else it is its own source
-                own = requests[i]
-                left_open = self._left_open.get(own.source.partition, {})
-                earlier[i] = left_open.get(own.source.offset, Earlier(own.source.offset, own.appended_ms))
+            else:  # folded before: it is its own source
+                earlier[i] = Earlier(own.source.offset, own.appended_ms)
         return earlier
