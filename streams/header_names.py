@@ -42,6 +42,10 @@ class _Batch:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
 
+    def __next__(self) -> Any:
+        """Asked for the mark of a transaction that was aborted, which has no headers (fetcher.py:291)."""
+        return next(self._batch)
+
     def __iter__(self) -> Iterator[Any]:
         read = 0
         try:

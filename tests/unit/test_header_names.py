@@ -75,3 +75,7 @@ def test_such_a_name_can_be_written_again() -> None:
 
 def test_what_is_cut_off_at_the_end_of_a_fetch_is_left_to_the_next_one() -> None:
     assert read(batch() + batch(odd_at=0)[:-1]) == [expected()]
+
+
+def test_a_batch_gives_its_first_record_alone_as_aiokafka_asks_for_the_end_of_a_transaction():
+    assert next(Records(batch()).next_batch()).value == b"value-0"
