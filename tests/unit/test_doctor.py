@@ -19,7 +19,7 @@ from assay.schemas.errors import BundleError
 from assay.streams.settings import Settings
 from assay.streams.topics import topic_specs
 
-STAMPED = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"}
+STAMPED = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete"}
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def topics(settings: Settings, **changed: dict[str, Any]) -> Any:
         change = changed.get(spec.name.replace("-", "_"), {})
         partition = {"replicas": [1] * change.get("replicas", 1), "leader": change.get("leader", 1)}
         described[spec.name] = [partition] * change.get("partitions", spec.partitions)
-        configs[spec.name] = STAMPED | change.get("configs", {})
+        configs[spec.name] = STAMPED | dict(spec.configs) | change.get("configs", {})
     return topic_specs(settings), settings, described, configs
 
 
@@ -166,6 +166,7 @@ def test_topics_as_they_should_be_are_well() -> None:
         ({"decisions": {"partitions": 3}}, "3 partitions"),
         ({"transactions": {"configs": {"message.timestamp.type": "CreateTime"}}}, "CreateTime"),
         ({"control": {"configs": {"cleanup.policy": "delete"}}}, "cleanup.policy"),
+        ({"decisions": {"configs": {"cleanup.policy": "compact"}}}, "cleanup.policy"),
         ({"evidence": {"leader": -1}}, "without a leader"),
     ],
 )
