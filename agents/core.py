@@ -107,8 +107,7 @@ class Core:
         self._acknowledgements.begin(starts)
         self._repeats.begin()
         self._continuity.begin(starts)
-        self.profiles.begin(topic, starts)
-        new = {partition: start for partition, start in starts.items() if self._ports.rows.state(partition) is None}
+        new = {partition: starts[partition] for partition in sorted(self.profiles.begin(topic, starts))}
         # Not to be cancelled: a publisher whose call was cancelled can publish no more.
         self._first_states = asyncio.ensure_future(self.profiles.remember([], new))
         await asyncio.shield(self._first_states)

@@ -76,12 +76,16 @@ class Profiles:
         self._rows = WorkingRows(store)
         self._topic, self._generation = SourceTopic("", "", 0), -1
 
-    def begin(self, topic: SourceTopic, partitions: Iterable[int]) -> None:
-        """Partitions were taken over: only what is durable counts, and rows are folded from this topic from now on."""
+    def begin(self, topic: SourceTopic, partitions: Iterable[int]) -> set[int]:
+        """Partitions were taken over: only what is durable counts, and rows are folded from this topic from now on.
+
+        Returns those that have no state yet.
+        """
         self._rows.clear()
         self._topic, self._generation = topic, self._membership.generation
         states = {partition: self._store.state(partition) for partition in partitions}
         self._left_open = {partition: state.open for partition, state in states.items() if state is not None}
+        return states.keys() - self._left_open.keys()
 
     def recall(self, requests: Sequence[Request]) -> Recalled:
         """Gather the users' newest rows, and tell transactions that are new from those that have a verdict."""

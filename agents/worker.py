@@ -30,7 +30,7 @@ from assay.streams.ending import end_process, refuse_to_start
 from assay.streams.http import HttpPort
 from assay.streams.kafka import client_options
 from assay.streams.metrics import Metrics
-from assay.streams.ownership import Ownership
+from assay.streams.ownership import owned_publishers
 from assay.streams.publisher import Publisher
 from assay.streams.read_back import LogReader
 from assay.streams.replies import Replies
@@ -65,12 +65,7 @@ class Worker:
         self.app = build_app(settings, ProfileTable)
         self.table: ProfileTable = partitioned_table(self.app, "profiles", topics.transactions.partitions)
         publisher = partial(Publisher, options, deadline=settings.publish_timeout_s, max_bytes=topics.max_bytes)
-        # Two connections: a changelog batch must not delay decisions.
-        self.log_publisher = publisher(owned=(settings.decisions, settings.dead_letters))
-        self.changelog_publisher = publisher(owned=(settings.changelog,))
-        self.ownership = Ownership(
-            options, settings.group_id, (self.log_publisher, self.changelog_publisher), settings.publish_timeout_s
-        )
+        self.ownership, self.log_publisher, self.changelog_publisher = owned_publishers(settings, topics.max_bytes)
         self.replies = Replies(options, ReplyTopics(settings.reply_topics), metrics)
         self.evidence = EvidenceLog(settings.evidence, publisher, in_force, metrics)
         self.reader = DecisionReader(options, settings.decisions, LOOKUP_TIMEOUT_S)

@@ -18,9 +18,7 @@ from assay.agents.rebuild import Counts, Difference, Refold, difference, first_m
 from assay.deploy.progress_bars import Report
 from assay.deploy.rebuild_log import Log, Span, Until, dead_letters, has_dead_letter, spans
 from assay.schemas.source import OutRecord
-from assay.streams.kafka import client_options
-from assay.streams.ownership import Ownership
-from assay.streams.publisher import Publisher
+from assay.streams.ownership import owned_publishers
 from assay.streams.settings import Settings
 from assay.streams.topics import Topics, ensure_topics
 from assay.tables.layouts import LAYOUTS
@@ -107,11 +105,7 @@ async def _publish(
     settings: Settings, topics: Topics, before: RowStore, after: RowStore, rebuilt: Sequence[Rebuilt], report: Report
 ) -> None:
     """Claim the partitions as a worker does, which shuts out whoever still works unseen, and publish the rows."""
-    options, deadline = client_options(settings), settings.publish_timeout_s
-    owned = ((settings.decisions, settings.dead_letters), (settings.changelog,))
-    publishers = [Publisher(options, deadline=deadline, owned=each, max_bytes=topics.max_bytes) for each in owned]
-    ownership = Ownership(options, settings.group_id, publishers, deadline)
-    parts: tuple[Ownership | Publisher, ...] = (ownership, *publishers)
+    parts = ownership, _, changelog = owned_publishers(settings, topics.max_bytes)
     try:
         for part in parts:
             await part.start()
@@ -122,7 +116,7 @@ async def _publish(
             partition = one.span.partition
             where = settings.changelog, partition
             for records in _in_parts(_new_changelog(settings, before, after, partition, name, fences[where] + 1)):
-                await publishers[1].publish({where: records})
+                await changelog.publish({where: records})
                 done += len(records)
                 report("publishing", min(done, total), total)
     finally:

@@ -2,17 +2,16 @@
 
 import argparse
 import asyncio
-import json
 import secrets
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import report
+from command import ended
 from contenders import Name, Stand
 from drain import Drain, drain_all
 from latency import Latency, LatencyPlan, measure_all
@@ -20,7 +19,6 @@ from latency import Latency, LatencyPlan, measure_all
 from assay.deploy.services import services
 from assay.models.bundle import Bundle
 from assay.models.training import train
-from assay.schemas.errors import AssayError
 from assay.schemas.transaction import Transaction
 from assay.streams.load import Payload, prepare
 from assay.streams.simulator import Simulated, simulate
@@ -159,24 +157,10 @@ def _asked(plan: argparse.Namespace) -> str:
     )
 
 
-def _terminated(*_: object) -> NoReturn:
-    sys.exit(143)  # as if killed by SIGTERM, but in order
-
-
 def main(given: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, 2 after an error, 130 after Ctrl-C."""
     plan = arguments(given)
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
-        figures = run(plan)
-    except AssayError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    print(json.dumps(figures))
-    return 0
+    return ended(lambda: run(plan))
 
 
 if __name__ == "__main__":

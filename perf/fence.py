@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import json
 import statistics
 import sys
 import time
@@ -10,9 +9,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from command import ended
 
 from assay.deploy.services import services
-from assay.schemas.errors import AssayError
 from assay.streams.ownership import Ownership
 from assay.streams.publisher import Publisher
 
@@ -35,16 +34,13 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=10, metavar="N", help="of every measurement (default: 10)")
     parser.add_argument("--batches", type=int, default=200, metavar="N", help="published one after another (default: 200)")
     options = parser.parse_args()
-    try:
-        with services(redis=False, tell=lambda line: print(line, file=sys.stderr)) as running:
-            result = asyncio.run(measure(running.bootstrap_servers, options.repeats, options.batches))
-    except AssayError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    print(json.dumps(result))
-    return 0
+    return ended(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> dict[str, float]:
+    """Medians, on a Kafka that is there for as long as it lasts."""
+    with services(redis=False, tell=lambda line: print(line, file=sys.stderr)) as running:
+        return asyncio.run(measure(running.bootstrap_servers, options.repeats, options.batches))
 
 
 async def measure(bootstrap: str, repeats: int, batches: int) -> dict[str, float]:

@@ -5,23 +5,20 @@
 
 import argparse
 import asyncio
-import json
 import secrets
-import signal
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from bench import tell, train_bundle
+from command import ended
 from contenders import Stand
 from recovery_rate import Recovery, recover_all
 from takeover import TakeOver, take_over_all
 
 from assay.deploy.services import services
-from assay.schemas.errors import AssayError
 
 PARTS = ("rate", "takeover")
 HISTORY = 5_000
@@ -132,24 +129,10 @@ def _spread(values: Sequence[float], form: str) -> str:
     return " / ".join(map(shown, (min(values), statistics.median(values), max(values))))
 
 
-def _terminated(*_: object) -> NoReturn:
-    sys.exit(143)  # as if killed by SIGTERM, but in order
-
-
 def main(given: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, 2 after an error, 130 after Ctrl-C."""
     plan = arguments(given)
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
-        figures = run(plan)
-    except AssayError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    print(json.dumps(figures))
-    return 0
+    return ended(lambda: run(plan))
 
 
 if __name__ == "__main__":

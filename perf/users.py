@@ -1,7 +1,6 @@
 """What a profile costs by how many users there are on disk: `python perf/users.py --help`. `perf/README.md` says more."""
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
@@ -14,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from command import ended
 from user_rows import folded_rows, keys_of, other_rows, packed
 
-from assay.schemas.errors import AssayError, SettingError
+from assay.schemas.errors import SettingError
 from assay.schemas.limits import MAX_BATCH_TRANSACTIONS
 from assay.tables.profile import ROW_BYTES, Rows
 from assay.tables.store import RowStore
@@ -217,18 +217,14 @@ def _ratio(medians: Mapping[int, float]) -> float | None:
 def main(given: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, 2 after an error, 130 after Ctrl-C."""
     plan = arguments(given)
-    try:
-        measured = run(plan)
-    except AssayError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
+    return ended(lambda: _figures(plan))
+
+
+def _figures(plan: argparse.Namespace) -> Mapping[str, object]:
+    measured = run(plan)
     if not plan.json:
         print(f"{table(measured)}\n")
-    print(json.dumps(line(measured)))
-    return 0
+    return line(measured)
 
 
 if __name__ == "__main__":

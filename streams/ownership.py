@@ -15,8 +15,22 @@ from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
 
 from assay.schemas.errors import Fenced, PublishError
 from assay.streams.claims import MAX_EPOCH, Claim, claim, known_producers, topic_id
+from assay.streams.kafka import client_options
 from assay.streams.publisher import UNKNOWN, Placed, Publisher
 from assay.streams.reading import connect
+from assay.streams.settings import Settings
+
+
+def owned_publishers(settings: Settings, max_bytes: Mapping[str, int]) -> "tuple[Ownership, Publisher, Publisher]":
+    """The ownership of a deployment's partitions, with who publishes decisions and dead letters, and who the changelog.
+
+    Whoever takes partitions uses these: under other transactional ids, or with other topics, a fence would outrank nobody. Two
+    connections, since a changelog batch must not delay decisions. `max_bytes`: see `Publisher`.
+    """
+    options, deadline = client_options(settings), settings.publish_timeout_s
+    log = Publisher(options, deadline=deadline, owned=(settings.decisions, settings.dead_letters), max_bytes=max_bytes)
+    changelog = Publisher(options, deadline=deadline, owned=(settings.changelog,), max_bytes=max_bytes)
+    return Ownership(options, settings.group_id, (log, changelog), deadline), log, changelog
 
 
 class Ownership:

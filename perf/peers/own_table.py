@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import faust
-from job import end_with_parent
-from recovery_job import RecoveryJob, Watch
+from recovering import read_back
+from recovery_job import RecoveryJob
 
 from assay.streams.app import build_app, partitioned_table, raw_topic
 from assay.streams.settings import Settings
@@ -33,9 +33,4 @@ def application(job: RecoveryJob) -> faust.App:
 
 
 if __name__ == "__main__":
-    given = RecoveryJob.from_command_line()
-    end_with_parent()
-    Watch(given).watch()
-    worker = faust.Worker(application(given), loglevel="warning", redirect_stdouts=False, quiet=True)
-    worker.spinner = None  # it writes to the standard output too
-    worker.execute_from_commandline()
+    read_back(application)

@@ -89,9 +89,10 @@ def forget_open_look_ups() -> Defect:
     """What a former owner was still looking up is not known to the next one."""
     begin = Profiles.begin
 
-    def forget(self: Profiles, *what: Any) -> None:
-        begin(self, *what)
+    def forget(self: Profiles, *what: Any) -> Any:
+        new = begin(self, *what)
         self._left_open = {}
+        return new
 
     return patch.object(Profiles, "begin", forget)
 
