@@ -23,7 +23,8 @@ import numpy as np
 REVISION = 1  # raise it when a feature comes to mean something else under the same name
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400  # seconds
-WEEK, MONTH = 7 * DAY, 30 * DAY
+TEN_MINUTES, WEEK, MONTH = 10 * MINUTE, 7 * DAY, 30 * DAY
+WINDOW_NAMES = {MINUTE: "1m", TEN_MINUTES: "10m", HOUR: "1h", DAY: "24h", WEEK: "7d", MONTH: "30d"}
 ENTITIES = ("instrument", "merchant", "device", "address")
 
 
@@ -32,7 +33,9 @@ class Origin(StrEnum):
 
     EVENT = "event"
     PROFILE = "profile"
-    REDIS = "redis"
+    ENTITY = "entity"  # in Redis: what an entity has seen
+    BATCH = "batch"  # in Redis: computed elsewhere, loaded with its as-of time
+    RISK = "risk"  # in Redis: what became of an entity's transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Feature:
     """One column of the feature matrix.
 
     `window_s` and `allowed_age_s` are seconds (0: always current); `sign` is the monotone constraint: +1 where more can
-    only be more suspicious, -1 where it can only be less, 0 where the model may decide.
+    only be more suspicious, -1 where it can only be less, 0 where the model may decide. `measure` says what is counted
+    of an entity, so that the windows are found by it. `for_models`: False where only rules may see it.
     """
 
     name: str
@@ -53,6 +57,8 @@ class Feature:
     absent: float
     never: float
     unavailable: float = nan
+    measure: str = ""
+    for_models: bool = True
 
 
 def _event(name: str, measures: str, *, absent: float = nan) -> Feature:
@@ -113,26 +119,26 @@ _PROFILE = (
 )
 
 _MEASURES = {"count": "attempts", "sum": "spending", "users": "distinct users"}
-_ENTITY = tuple(
-    Feature(
-        name=f"{entity}_{measure}_{window}",
-        measures=f"{_MEASURES[measure]} of this {entity}, this one included",
-        entity=entity,
-        window_s=seconds,
-        source=Origin.REDIS,
-        allowed_age_s=MINUTE,
-        sign=1 if measure == "users" and entity != "merchant" else 0,
-        absent=-1.0,
-        never=0.0,
-    )
-    for entity, measure, (window, seconds) in product(ENTITIES, _MEASURES, (("1h", HOUR), ("24h", DAY)))
-)
 
-FEATURES: tuple[Feature, ...] = _PROFILE + _ENTITY
+
+def _seen(entity: str, measure: str, window_s: int, *, sign: int = 0) -> Feature:
+    name, measures = f"{entity}_{measure}_{WINDOW_NAMES[window_s]}", f"{_MEASURES[measure]} of this {entity}, this one included"
+    return Feature(name, measures, entity, window_s, Origin.ENTITY, MINUTE, sign, -1.0, 0.0, measure=measure)
+
+
+_ENTITY = tuple(
+    _seen(entity, measure, window_s, sign=1 if measure == "users" and entity != "merchant" else 0)
+    for entity, measure, window_s in product(ENTITIES, _MEASURES, (HOUR, DAY))
+)
+_BATCH: tuple[Feature, ...] = ()
+_RISK: tuple[Feature, ...] = ()  # those for rules alone come last
+
+FEATURES: tuple[Feature, ...] = _PROFILE + _ENTITY + _BATCH + _RISK
 NAMES: tuple[str, ...] = tuple(feature.name for feature in FEATURES)
 PROFILE_FEATURES = len(_PROFILE)  # the first columns: from the event and the profile
-ENTITY_FEATURES = len(_ENTITY)  # the rest: from Redis
+ENTITY_FEATURES, BATCH_FEATURES, RISK_FEATURES = len(_ENTITY), len(_BATCH), len(_RISK)  # the rest, in this order: from Redis
 FEATURE_COUNT = len(FEATURES)
+MODEL_FEATURES = sum(feature.for_models for feature in FEATURES)  # the first columns: those that models see
 
 # A row of the matrix with its columns by name: how the compiled fold writes it.
 FEATURE_ROW = np.dtype([(name, "<f4") for name in NAMES])
@@ -143,6 +149,6 @@ def features_digest() -> str:
     """SHA-256, in hexadecimal, of all that a model depends on: the list without its prose, and its revision."""
     lines = [f"revision {REVISION}"]
     for f in FEATURES:
-        values = (f.absent, f.never, f.unavailable)
+        values = (f.absent, f.never, f.unavailable, f.for_models)
         lines.append(repr((f.name, f.entity, f.window_s, f.source.value, f.allowed_age_s, f.sign, *values)))
     return sha256("\n".join(lines).encode()).hexdigest()

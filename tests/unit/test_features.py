@@ -5,16 +5,34 @@ import subprocess
 import sys
 
 from assay.tables import features, fold
-from assay.tables.features import ENTITIES, ENTITY_FEATURES, FEATURE_COUNT, FEATURES, NAMES, PROFILE_FEATURES, Origin
+from assay.tables.features import (
+    BATCH_FEATURES,
+    ENTITIES,
+    ENTITY_FEATURES,
+    FEATURE_COUNT,
+    FEATURES,
+    MODEL_FEATURES,
+    NAMES,
+    PROFILE_FEATURES,
+    RISK_FEATURES,
+    WINDOW_NAMES,
+    Origin,
+)
 
 
 def test_names_are_unique_and_counted() -> None:
-    assert len(set(NAMES)) == len(NAMES) == FEATURE_COUNT == PROFILE_FEATURES + ENTITY_FEATURES
+    assert len(set(NAMES)) == len(NAMES) == FEATURE_COUNT
+    assert FEATURE_COUNT == PROFILE_FEATURES + ENTITY_FEATURES + BATCH_FEATURES + RISK_FEATURES
+
+
+def test_what_models_may_not_see_comes_last() -> None:
+    assert all(feature.for_models == (column < MODEL_FEATURES) for column, feature in enumerate(FEATURES))
 
 
 def test_profile_features_come_before_those_of_redis() -> None:
-    assert all(feature.source is not Origin.REDIS for feature in FEATURES[:PROFILE_FEATURES])
-    assert all(feature.source is Origin.REDIS for feature in FEATURES[PROFILE_FEATURES:])
+    assert {feature.source for feature in FEATURES[:PROFILE_FEATURES]} == {Origin.EVENT, Origin.PROFILE}
+    order = [Origin.ENTITY] * ENTITY_FEATURES + [Origin.BATCH] * BATCH_FEATURES + [Origin.RISK] * RISK_FEATURES
+    assert [feature.source for feature in FEATURES[PROFILE_FEATURES:]] == order
 
 
 def test_entity_features_are_in_the_order_that_redis_answers_in() -> None:
@@ -30,7 +48,7 @@ def test_absent_never_and_unavailable_are_told_apart() -> None:
 
 
 def test_windows_say_what_their_names_say() -> None:
-    seconds = {"1m": 60, "1h": 3_600, "24h": 86_400, "7d": 604_800, "30d": 2_592_000}
+    seconds = {name: seconds for seconds, name in WINDOW_NAMES.items()}
     for feature in FEATURES:
         assert feature.window_s == seconds.get(feature.name.rpartition("_")[2])
 
