@@ -84,8 +84,8 @@ class Population:
         drawn = self.generator.permutation(drawn)[:wanted]
         return {p: keys for p in range(PARTITIONS) if (keys := keys_of(drawn[drawn % PARTITIONS == p]))}
 
-    def round(self, micro_batches: int, rows: int) -> None:
-        """Get the rows of so many micro-batches and write them, and take note of what it took."""
+    def round(self, micro_batches: int, rows: int, *, counted: bool = True) -> None:
+        """Get the rows of so many micro-batches and write them, and take note of what it took where that is counted."""
         got_s = written_s = computed_s = 0.0
         count = 0
         for partition, keys in [each for _ in range(micro_batches) for each in self.micro_batch(rows).items()]:
@@ -100,6 +100,8 @@ class Population:
             self.store.write(partition, folded, self.changelog_offset)
             written_s += time.perf_counter() - began
             computed_s += time.thread_time() - began_computing
+        if not counted:
+            return
         for figures, seconds in ((self.get_us, got_s), (self.write_us, written_s), (self.cpu_us, computed_s)):
             figures.append(seconds / count * 1e6)
 
@@ -118,11 +120,15 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--rounds", type=int, help="of every size, in turn (20; quick: 5)")
     add("--micro-batches", type=int, default=200, help="in each round (%(default)s)")
     add("--rows", type=int, default=MAX_BATCH_TRANSACTIONS, help="of distinct users in a micro-batch (%(default)s)")
+    add("--warm-up", type=int, help="rounds that are not counted: hot rows come back into the page cache (60; quick: 2)")
     add("--folder", type=Path, help="where the databases are made and removed (the system's place for temporary files)")
     add("--json", action="store_true", help="nothing on stdout but the JSON line")
     plan = parser.parse_args(given)
     plan.sizes = sorted(plan.sizes or (QUICK_SIZES if plan.quick else SIZES))
     plan.rounds = plan.rounds or (5 if plan.quick else 20)
+    plan.warm_up = (2 if plan.quick else 60) if plan.warm_up is None else plan.warm_up
+    if plan.warm_up < 0:
+        parser.error("--warm-up has to be 0 or more")
     if min(*plan.sizes, plan.rounds, plan.micro_batches, plan.rows) < 1:
         parser.error("numbers have to be above 0")
     return plan
@@ -162,11 +168,12 @@ def run(plan: argparse.Namespace) -> list[Population]:
     with tempfile.TemporaryDirectory(prefix="assay-users-", dir=plan.folder, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with populations(plan.sizes, folder) as measured:
-            for number in range(1, plan.rounds + 1):
+            for number in range(1 - plan.warm_up, plan.rounds + 1):
                 for population in measured:
-                    population.round(plan.micro_batches, plan.rows)
-                latest = ", ".join(f"{population.us[-1]:.1f}" for population in measured)
-                tell(f"round {number} of {plan.rounds}: {latest} us a row; {_used(folder) / 1e9:.1f} GB")
+                    population.round(plan.micro_batches, plan.rows, counted=number > 0)
+                if number > 0:
+                    latest = ", ".join(f"{population.us[-1]:.1f}" for population in measured)
+                    tell(f"round {number} of {plan.rounds}: {latest} us a row; {_used(folder) / 1e9:.1f} GB")
             return measured
 
 
