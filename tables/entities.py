@@ -31,10 +31,10 @@ from assay.schemas.limits import (
     REDIS_CONNECT_S,
     REDIS_REST_S,
 )
-from assay.tables.entity_call import Keyspace, Observed, observed
+from assay.tables.entity_call import Keyspace, Observed, library, observed
 from assay.tables.entity_layout import ENTITIES, HEADER_BYTES, WINDOWS_PER_ENTITY
 from assay.tables.events import EVENT, Events
-from assay.tables.redis_link import OUTAGES, RedisLink
+from assay.tables.redis_link import OUTAGES, Command, RedisLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Entities:
                 got=prefix,
                 mend="choose another topic prefix",
             )
-        self._link = RedisLink(url)
+        self._link = RedisLink(url, (library(),))
         self._keyspace = Keyspace(prefix, source, shards)
         self._deadline, self._rest, self._may_write, self._clock = deadline, rest, may_write, clock
         self._lock = asyncio.Lock()  # held by whoever uses the connection
@@ -180,7 +180,7 @@ class Entities:
     async def _send(self, batch: Observed, until: float) -> None:
         """Send the first of the queue, with the lock held. Raises one of OUTAGES."""
         try:
-            batch.replies = await self._link.exchange([call.command() for call in batch.calls], until)
+            batch.replies = await self._link.exchange([Command(call.tag, call.command()) for call in batch.calls], until)
         except ResponseError as error:
             # An error from within the function comes back each time; others (read only, out of memory) pass.
             batch.refusals += "script:" in str(error)

@@ -32,6 +32,7 @@ def library() -> tuple[str, str, str]:
 class ShardCall:
     """The call for one shard: its command in pieces, and what it is about: transactions (m,), entities (m, 4)."""
 
+    tag: bytes  # of its keys
     head: bytes
     payload: bytearray
     rows: npt.NDArray[np.int64]
@@ -103,7 +104,9 @@ def observed(events: Events, partitions: npt.NDArray[np.int64], keyspace: Keyspa
         slots, digests, index = layout.number_entities(seen.digests, keyspace.shards, shard)
         rows = np.flatnonzero(index.any(axis=1))
         payload = _payload(seen, events["offset"], partitions, rows, index[rows])
-        calls.append(ShardCall(_head(keyspace, shard, slots, digests, len(payload)), payload, rows, index[rows]))
+        tag = keyspace.tag(shard)
+        head = _head(tag, keyspace.source, slots, digests, len(payload))
+        calls.append(ShardCall(tag, head, payload, rows, index[rows]))
     return Observed(len(events), calls)
 
 
@@ -134,16 +137,13 @@ def _payload(
     return bytearray(header.tobytes() + numbers.astype("<u4").tobytes() + records.tobytes())
 
 
-def _head(
-    keyspace: Keyspace, shard: int, slots: npt.NDArray[np.uint8], digests: npt.NDArray[np.uint64], payload_bytes: int
-) -> bytes:
+def _head(tag: bytes, source: str, slots: npt.NDArray[np.uint8], digests: npt.NDArray[np.uint64], payload_bytes: int) -> bytes:
     """The command up to its payload. Keys of rows all have one length, so they are written as one array."""
-    tag = keyspace.tag(shard)
     key = np.frombuffer(b"$%d\r\n%s?........\r\n" % (len(tag) + 9, tag), np.uint8)
     keys = np.tile(key, (len(digests), 1))
     keys[:, -11] = np.frombuffer(layout.KEY_LETTERS, np.uint8)[slots]
     keys[:, -10:-2] = digests.astype("<u8").view(np.uint8).reshape(-1, 8)
     named = len(digests) + 1
-    start = [b"FCALL", library()[1].encode(), b"%d" % named, tag + b"applied:" + keyspace.source.encode()]
+    start = [b"FCALL", library()[1].encode(), b"%d" % named, tag + b"applied:" + source.encode()]
     bulk = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in start)
     return b"*%d\r\n%s%s$%d\r\n" % (named + 4, bulk, keys.tobytes(), payload_bytes)

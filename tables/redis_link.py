@@ -1,4 +1,4 @@
-"""One connection to Redis that has the entity function: connect, exchange by a deadline, give up.
+"""One connection to Redis that has our functions: connect, exchange by a deadline, give up.
 
 Written over redis-py's connection rather than its client, which brings timeouts, retries and a pool of its own; here there
 is one deadline, and a connection on which an answer may still be on its way is never used again.
@@ -6,6 +6,7 @@ is one deadline, and a connection on which an answer may still be on its way is 
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from redis.asyncio import ConnectionPool
@@ -13,17 +14,31 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from assay.schemas.errors import ServiceError, SettingError
 from assay.schemas.limits import REDIS_CONNECT_S
-from assay.tables.entity_call import library
 
 GRACE_S = 0.001  # to take an answer that came in time, while this process was busy with something else
 READ_BYTES = 256 * 1024
 OUTAGES = (RedisError, OSError, TimeoutError)
 
 
-class RedisLink:
-    """At most one connection, made by `connect` and ended by any failure."""
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command in pieces of the Redis protocol, and the hash tag in braces (`{prefix:shard}`) that all its keys have.
 
-    def __init__(self, url: str) -> None:
+    tag may go on after the braces, as a key does.
+    """
+
+    tag: bytes
+    parts: Iterable[bytes | bytearray]
+
+
+class RedisLink:
+    """At most one connection, made by `connect` and ended by any failure.
+
+    libraries: of functions, each (name of the library, name of the function, code), loaded where Redis doesn't have them.
+    """
+
+    def __init__(self, url: str, libraries: Sequence[tuple[str, str, str]] = ()) -> None:
+        self._libraries = libraries
         try:
             self._pool: Any = ConnectionPool.from_url(
                 url, protocol=2, socket_timeout=None, socket_connect_timeout=REDIS_CONNECT_S, socket_read_size=READ_BYTES
@@ -48,32 +63,33 @@ class RedisLink:
         return str(where.get("path") or f"{where.get('host', 'localhost')}:{where.get('port', 6379)}")
 
     async def connect(self) -> None:
-        """Connect, and load the function where Redis doesn't have it. Raises one of OUTAGES."""
+        """Connect, and load the functions where Redis doesn't have them. Raises one of OUTAGES."""
         connection = self._pool.make_connection()
-        name, _, code = library()
         try:
             async with asyncio.timeout(REDIS_CONNECT_S):
                 await connection.connect()
-                await connection.send_command("FUNCTION", "LIST", "LIBRARYNAME", name)
-                if not await connection.read_response():
-                    await connection.send_command("FUNCTION", "LOAD", "REPLACE", code)
-                    await connection.read_response()
+                for name, _, code in self._libraries:
+                    await connection.send_command("FUNCTION", "LIST", "LIBRARYNAME", name)
+                    if not await connection.read_response():
+                        await connection.send_command("FUNCTION", "LOAD", "REPLACE", code)
+                        await connection.read_response()
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
         self._connection = connection
 
-    async def exchange(self, commands: Sequence[Iterable[bytes | bytearray]], until: float) -> list[object]:
-        """Send packed commands in one write and return a reply for each.
+    async def exchange(self, commands: Sequence[Command], until: float) -> list[object]:
+        """Send commands in one write and return a reply for each, in their order.
 
         until is on the clock of the event loop. Raises one of OUTAGES, and then the connection has been given up.
         """
         connection = self._connection
         if connection is None:
             raise ConnectionError("not connected")
+        parts = [part for command in commands for part in command.parts]
         try:
             async with asyncio.timeout_at(until):
-                await connection.send_packed_command([part for command in commands for part in command], check_health=False)
+                await connection.send_packed_command(parts, check_health=False)
             return [await self._reply(until) for _ in commands]
         except BaseException:
             await self.disconnect()
