@@ -29,7 +29,7 @@ from assay.models.reasons import Catalogue
 from assay.schemas.decision import Tier
 from assay.schemas.errors import BundleError
 from assay.schemas.limits import MAX_BUNDLE_FILE_BYTES, MAX_MANIFEST_BYTES
-from assay.tables.features import FEATURE_COUNT, NAMES, features_digest
+from assay.tables.features import MODEL_FEATURES, NAMES, model_features_digest
 
 MANIFEST = "manifest.json"
 REASONS = "reasons.yaml"
@@ -96,8 +96,8 @@ def write_bundle(
     complete = Manifest.model_validate(
         {
             **manifest,
-            "features": NAMES,
-            "features_digest": features_digest(),
+            "features": NAMES[:MODEL_FEATURES],
+            "features_digest": model_features_digest(),
             "members": [Member(name=name, file=f"{name}.ubj", trees=model.num_boosted_rounds()) for name, model in members],
             "libraries": {"xgboost": xgboost.__version__, "numpy": np.__version__},
             "files": {name: File(sha256=hashlib.sha256(data).hexdigest(), size=len(data)) for name, data in contents.items()},
@@ -232,11 +232,12 @@ def _read_files(path: Path, manifest: Manifest) -> dict[str, bytes]:
 
 
 def _check_features(path: Path, manifest: Manifest) -> None:
-    if manifest.features != NAMES or manifest.features_digest != features_digest():
-        other = ", ".join(sorted(set(manifest.features) ^ set(NAMES))[:5])
+    seen = NAMES[:MODEL_FEATURES]
+    if manifest.features != seen or manifest.features_digest != model_features_digest():
+        other = ", ".join(sorted(set(manifest.features) ^ set(seen))[:5])
         raise BundleError(
             f"{path} was made for other features",
-            expected=f"features digest {features_digest()}",
+            expected=f"features digest {model_features_digest()}",
             got=f"{manifest.features_digest}{f'; not in both: {other}' if other else ''}",
             mend="train a bundle with this version of Assay",
         )
@@ -245,7 +246,7 @@ def _check_features(path: Path, manifest: Manifest) -> None:
 def _read_members(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> Forest:
     for member in manifest.members:  # one by one, so that the file can be named
         try:
-            forest = read_forest([files[member.file]], FEATURE_COUNT)
+            forest = read_forest([files[member.file]], MODEL_FEATURES)
         except (ValueError, RecursionError) as error:
             raise BundleError(
                 f"{path / member.file} can't be served",
@@ -257,7 +258,7 @@ def _read_members(path: Path, manifest: Manifest, files: Mapping[str, bytes]) ->
             raise BundleError(
                 f"{path / member.file} has other trees", expected=str(member.trees), got=str(forest.ends[-1]), mend=RETRAIN
             )
-    forest = read_forest([files[member.file] for member in manifest.members], FEATURE_COUNT)
+    forest = read_forest([files[member.file] for member in manifest.members], MODEL_FEATURES)
     _compare(path, manifest, [_read_booster(path / member.file, files[member.file]) for member in manifest.members], forest)
     return forest
 
@@ -274,7 +275,7 @@ def _compare(path: Path, manifest: Manifest, boosters: Sequence[xgboost.Booster]
     """Walk probe rows, missing values among them, and compare with XGBoost: this also warms up the compiled walk."""
     random = np.random.default_rng(0)
     thresholds = np.append(forest.threshold[np.isfinite(forest.threshold)], np.float32(0))
-    probe = random.choice(thresholds, (_WARM_ROWS, FEATURE_COUNT)).astype(np.float32)
+    probe = random.choice(thresholds, (_WARM_ROWS, MODEL_FEATURES)).astype(np.float32)
     probe[random.random(probe.shape) < 0.1] = np.nan
     margins, _ = walk(forest, probe)
     for index, (member, booster) in enumerate(zip(manifest.members, boosters, strict=True)):

@@ -23,7 +23,10 @@ class Ensemble:
         self.calibrations = dict(calibrations)
 
     def score(self, features: npt.NDArray[np.float32], tier: Tier) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """(probability of fraud (n,), each member's own (n, 3)), 6 decimals. `features`: float32 (n, F); see `explained`."""
+        """(probability of fraud (n,), each member's own (n, 3)), 6 decimals. `features`: float32 (n, F); see `explained`.
+
+        Trees look at the first columns alone, those that models see: a forest with others is refused when it is read.
+        """
         probability, members, _ = self.explained(features, tier)
         return probability, members
 

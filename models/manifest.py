@@ -86,8 +86,8 @@ class Manifest(_Part):
     """The whole of `manifest.json`."""
 
     format: Literal["assay-bundle-1"] = "assay-bundle-1"
-    features: tuple[str, ...]
-    features_digest: str
+    features: tuple[str, ...]  # those that models see
+    features_digest: str  # of those
     members: tuple[Member, ...]
     tiers: dict[Tier, TierSettings]
     costs: Costs

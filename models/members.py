@@ -14,7 +14,7 @@ import numpy.typing as npt
 import xgboost
 
 from assay.models.manifest import MEMBERS
-from assay.tables.features import FEATURES, PROFILE_FEATURES
+from assay.tables.features import FEATURES, MODEL_FEATURES, PROFILE_FEATURES
 
 MAX_TREES = 120
 PATIENCE = 20  # trees without a better average precision on the later part
@@ -77,10 +77,10 @@ assert len(RECIPES) == MEMBERS
 def grow(
     features: Features, fraud: Flags, later: Features, later_fraud: Flags, *, seed: int, nthread: int, step: Step | None = None
 ) -> list[tuple[str, xgboost.Booster]]:
-    """The three members, (name, model), grown on (n, F) and stopped early on what came later."""
+    """The three members, (name, model), grown on what models see of (n, F), and stopped early on what came later."""
     random = np.random.default_rng(seed)
-    amounts = features[:, 0]
-    features = features.copy()
+    features, later = features[:, :MODEL_FEATURES].copy(), later[:, :MODEL_FEATURES]
+    amounts = features[:, 0].copy()
     features[random.random(len(features)) < WITHOUT_ENTITIES, PROFILE_FEATURES:] = np.nan
     stop_on = xgboost.DMatrix(later, later_fraud, nthread=nthread)
     members = []
@@ -98,7 +98,7 @@ def grow(
     return members
 
 
-_SIGNS = "(" + ",".join(str(feature.sign) for feature in FEATURES) + ")"
+_SIGNS = "(" + ",".join(str(feature.sign) for feature in FEATURES[:MODEL_FEATURES]) + ")"
 
 
 def _callbacks(name: str, step: Step | None) -> list[xgboost.callback.TrainingCallback]:

@@ -3,7 +3,7 @@
 The weights are log-odds of the calibrated score. What they are made from: `models.forest.walk`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from assay.models.forest import heaviest
+from assay.models.wordings import Wording, worded
 from assay.schemas.errors import BundleError
 from assay.schemas.limits import MAX_CACHED_WORDINGS, MAX_REASONS
-from assay.tables.features import NAMES
+from assay.tables.features import FEATURES
 
 SHIPPED = Path(__file__).with_name("reasons.yaml")
 LEAST_WEIGHT = 0.05  # log-odds: what moved the score less is not worth a line
@@ -44,21 +45,11 @@ def explain(
     return columns, weights
 
 
-class _Wording(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
-
-    code: str = Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")
-    form: str = Field(alias="as", pattern="^(count|money|ratio|duration|hour|code|distance)$")
-    text: str = Field(max_length=200)
-    negative: str | None = Field(None, max_length=200)
-    values: dict[float, str] = Field(default_factory=dict, alias="is")
-
-
 class Catalogue:
-    """What each feature is called in an explanation."""
+    """What each feature is called in an explanation; what `wordings` leaves out is worded from the feature list."""
 
-    def __init__(self, wordings: Mapping[str, _Wording]) -> None:
-        self._wordings = [wordings[name] for name in NAMES]
+    def __init__(self, wordings: Mapping[str, Wording]) -> None:
+        self._wordings = [wordings.get(feature.name) or worded(feature) for feature in FEATURES]
         # The same few counts and codes come again and again; a text costs 1 us to make and .1 to find.
         self.word = lru_cache(maxsize=MAX_CACHED_WORDINGS)(self._word)
 
@@ -66,7 +57,7 @@ class Catalogue:
     def parse(cls, raw: bytes, path: Path) -> "Catalogue":
         """From the YAML of a bundle; `path` is for the error. Raises BundleError."""
         try:
-            wordings = TypeAdapter(dict[str, _Wording]).validate_python(
+            wordings = TypeAdapter(dict[str, Wording]).validate_python(
                 yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
             )
         except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -74,11 +65,8 @@ class Catalogue:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise BundleError(
-                f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}", expected="code, as and text of each feature"
+                f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}", expected="code, as and text of a feature"
             ) from None
-        missing = [name for name in NAMES if name not in wordings]
-        if missing:
-            raise BundleError(f"{path} has no text for {missing[0]}", expected="a text for every feature")
         return cls(wordings)
 
     @classmethod
@@ -89,13 +77,7 @@ class Catalogue:
     def _word(self, column: int, value: float) -> tuple[str, str]:
         """(code, text) of a feature at that value."""
         wording = self._wordings[column]
-        exact = wording.values.get(value)
-        if exact is not None:
-            return wording.code, exact
-        template = wording.text
-        if value < 0 and wording.negative is not None:
-            template, value = wording.negative, -value
-        return wording.code, template.replace("{}", _FORMS[wording.form](value))
+        return wording.code, wording.word(value)
 
     def reasons(
         self, columns: npt.NDArray[np.int16], weights: npt.NDArray[np.float32], features: npt.NDArray[np.float32]
@@ -111,25 +93,3 @@ class Catalogue:
             [Reason(*word(column, value), weight) for column, value, weight in zip(cs[:n], vs, ws, strict=False)]
             for n, cs, vs, ws in zip(counts, columns.tolist(), values.tolist(), rounded.tolist(), strict=True)
         ]
-
-
-def _duration(seconds: float) -> str:
-    """
-    >>> _duration(90.0), _duration(200_000.0)
-    ('2 minutes', '2 days')
-    """
-    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} seconds"
-
-
-_FORMS: Mapping[str, Callable[[float], str]] = {
-    "count": "{:,.0f}".format,
-    "money": "{:,.2f}".format,
-    "ratio": "{:,.1f}".format,
-    "duration": _duration,
-    "hour": "{:02.0f}:00".format,
-    "code": "{:04.0f}".format,
-    "distance": "{:,.0f} km".format,
-}

@@ -25,7 +25,7 @@ from assay.models.reasons import SHIPPED
 from assay.schemas.decision import Tier
 from assay.schemas.errors import InputError
 from assay.schemas.transaction import Transaction
-from assay.tables.features import FEATURE_COUNT, NAMES, PROFILE_FEATURES
+from assay.tables.features import MODEL_FEATURES, NAMES, PROFILE_FEATURES
 from assay.tables.rates import Rates
 from assay.tables.replay import events_of, replay_events
 
@@ -117,7 +117,7 @@ def train_on_features(
         nthread=nthread,
         step=lambda name, trees: told(f"grow {name}", trees, MAX_TREES),
     )
-    forest = read_forest([bytes(model.save_raw("ubj")) for _, model in members], FEATURE_COUNT)
+    forest = read_forest([bytes(model.save_raw("ubj")) for _, model in members], MODEL_FEATURES)
     tuned_on, held_out = (features[tune], fraud[tune]), (features[held], fraud[held])
     tiers = {tier: _tune(forest, tier, *tuned_on, costs) for tier in SCORED_TIERS}
     by_amount = best_thresholds(_amounts(features[tune]), _amounts(features[tune]), fraud[tune], costs)

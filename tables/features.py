@@ -144,11 +144,20 @@ MODEL_FEATURES = sum(feature.for_models for feature in FEATURES)  # the first co
 FEATURE_ROW = np.dtype([(name, "<f4") for name in NAMES])
 
 
-@cache
 def features_digest() -> str:
-    """SHA-256, in hexadecimal, of all that a model depends on: the list without its prose, and its revision."""
+    """SHA-256, in hexadecimal, of all that the columns mean: the list without its prose, and its revision."""
+    return _digest(FEATURES)
+
+
+def model_features_digest() -> str:
+    """The same of what models see: one more feature for rules alone leaves bundles as they are."""
+    return _digest(FEATURES[:MODEL_FEATURES])
+
+
+@cache
+def _digest(features: tuple[Feature, ...]) -> str:
     lines = [f"revision {REVISION}"]
-    for f in FEATURES:
+    for f in features:
         values = (f.absent, f.never, f.unavailable, f.for_models)
         lines.append(repr((f.name, f.entity, f.window_s, f.source.value, f.allowed_age_s, f.sign, *values)))
     return sha256("\n".join(lines).encode()).hexdigest()

@@ -17,7 +17,7 @@ from assay.models.manifest import Manifest
 from assay.models.reasons import SHIPPED
 from assay.schemas.decision import Tier
 from assay.schemas.errors import BundleError
-from assay.tables.features import FEATURE_COUNT
+from assay.tables.features import MODEL_FEATURES, NAMES
 
 FILES = ["lead.ubj", "money.ubj", "balanced.ubj", "reasons.yaml", "report.json"]
 
@@ -112,9 +112,11 @@ def test_a_report_that_is_no_json_is_refused(copied):
     _refused(copied, "report.json")
 
 
-def test_reasons_for_other_features_are_refused(copied):
-    _replace(copied, "reasons.yaml", b"amount: {code: AMOUNT, as: money, text: '{}'}")
-    _refused(copied, "reasons.yaml")
+def test_features_that_its_reasons_leave_out_are_worded_from_the_list(copied):
+    _replace(copied, "reasons.yaml", b"amount: {code: MONEY, as: money, text: 'pays {}'}")
+    catalogue = Bundle.load(copied).catalogue
+    assert catalogue.word(NAMES.index("amount"), 3.0) == ("MONEY", "pays 3.00")
+    assert catalogue.word(NAMES.index("user_count"), 3.0) == ("USER_COUNT", "attempts before this one: 3")
 
 
 @pytest.mark.parametrize("count", [0, 2, 4])
@@ -161,7 +163,7 @@ def test_a_name_that_leads_out_of_the_bundle_is_refused(copied):
     _refused(copied, "manifest.json", "../secret")
 
 
-def _model(features=68, objective="binary:logistic", depth=2, **more):
+def _model(features=MODEL_FEATURES, objective="binary:logistic", depth=2, **more):
     random = np.random.default_rng(0)
     rows = random.normal(size=(2_000, features)).astype(np.float32)
     labels = rows[:, 0] + random.normal(size=2_000) > 0
@@ -201,10 +203,10 @@ def test_no_damage_to_a_model_does_more_than_raise(bundle_path, data):
     if data.draw(st.booleans()):
         model = model[: data.draw(st.integers(0, len(model)))]
     try:
-        forest = read_forest([bytes(model)], FEATURE_COUNT)
+        forest = read_forest([bytes(model)], MODEL_FEATURES)
     except ValueError:
         return
-    walk(forest, np.zeros((9, FEATURE_COUNT), np.float32))
+    walk(forest, np.zeros((9, MODEL_FEATURES), np.float32))
 
 
 def test_a_model_of_other_trees_is_refused(copied):

@@ -10,6 +10,7 @@ from assay.models.calibration import fit_calibration
 from assay.models.ensemble import Ensemble
 from assay.models.forest import heaviest, read_forest, walk
 from assay.schemas.decision import Tier
+from assay.tables.features import MODEL_FEATURES
 
 
 def _boosters(bundle):
@@ -17,7 +18,7 @@ def _boosters(bundle):
 
 
 def test_margins_are_xgboosts_to_the_bit(bundle, made_up):
-    features = made_up[0][:1001]
+    features = made_up[0][:1001, :MODEL_FEATURES].copy()
     expected = np.stack([model.inplace_predict(features, predict_type="margin") for model in _boosters(bundle)], axis=1)
     assert np.array_equal(walk(bundle.ensemble.forest, features)[0], expected)
 
@@ -137,3 +138,11 @@ def test_calibration_is_finite_and_keeps_the_order(margins):
 def test_an_ensemble_without_calibrations_still_tells_margins(bundle, made_up):
     plain = Ensemble(bundle.ensemble.forest, {})
     assert np.array_equal(plain.margin(made_up[0][:9], Tier.FULL), bundle.ensemble.margin(made_up[0][:9], Tier.FULL))
+
+
+def test_columns_for_rules_alone_change_no_score_and_are_no_reason(bundle, made_up):
+    features = made_up[0][:300, :MODEL_FEATURES].copy()
+    wider = np.hstack([features, np.full((300, 2), 9.0, np.float32)])
+    score, _, contributions = bundle.ensemble.explained(wider, Tier.FULL)
+    assert score.tobytes() == bundle.ensemble.explained(features, Tier.FULL)[0].tobytes()
+    assert (contributions[:, MODEL_FEATURES:] == 0).all()

@@ -6,10 +6,11 @@ import xgboost
 
 from assay.models.forest import walk
 from assay.models.reasons import LEAST_WEIGHT, Catalogue, explain
+from assay.models.wordings import worded
 from assay.schemas.decision import Tier
 from assay.schemas.errors import BundleError
 from assay.schemas.transaction import Channel, Kind
-from assay.tables.features import FEATURE_COUNT, FEATURES, NAMES
+from assay.tables.features import FEATURE_COUNT, FEATURES, MODEL_FEATURES, NAMES, Feature, Origin
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def _text(catalogue, feature, value):
 
 
 def test_contributions_are_those_of_xgboost_for_all_members_together(bundle, made_up):
-    features = made_up[0][:500]
+    features = made_up[0][:500, :MODEL_FEATURES].copy()
     matrix = xgboost.DMatrix(features)
     expected = sum(
         xgboost.Booster({"nthread": 1}, model_file=bundle.path / member.file).predict(
@@ -96,6 +97,21 @@ def test_every_feature_has_a_code_of_its_own_and_a_text_for_absent(catalogue):
     for index, feature in enumerate(FEATURES):
         for value in {feature.absent, feature.never} & {-1.0}:
             assert "-1" not in catalogue.word(index, value)[1], feature.name
+
+
+@pytest.mark.parametrize(
+    ("measure", "window_s", "value", "text"),
+    [
+        ("sum", 86_400, 1234.5, "what it measures, in 24 hours: 1,234.50"),
+        ("fraud_share", 7 * 86_400, 0.0312, "what it measures, in 7 days: 3.1%"),
+        ("users", 60, 4.0, "what it measures, in 1 minute: 4"),
+        ("", None, 0.25, "what it measures: 0.25"),
+        ("", None, -1.0, "no bin is given"),
+    ],
+)
+def test_a_feature_without_a_text_is_worded_by_what_it_measures(measure, window_s, value, text):
+    feature = Feature("a", "what it measures", "bin", window_s, Origin.ENTITY, 0, 0, -1.0, 0.0, measure=measure)
+    assert worded(feature).word(value) == text
 
 
 def test_kinds_and_channels_are_named_in_the_order_of_the_schema(catalogue):
