@@ -59,6 +59,12 @@ FAILURES_TO_REST = 5  # calls to Redis in a row; then it is left alone for a whi
 REDIS_REST_S = 1.0
 REDIS_CONNECT_S = 1.0
 REDIS_CATCH_UP_S = 1.0  # for one micro-batch that nobody waits for
+MAX_REDIRECTS = 4  # of one exchange, from node to node of a Redis Cluster; then it has failed
+MAX_REDIS_SEEDS = 32  # nodes of a Redis Cluster that are asked, one after another, who has which slots
+MAX_CHANGES_A_CALL = 2_048  # of what became of transactions, sent to Redis together
+
+# What became of transactions
+MAX_OUTCOMES_PER_TRANSACTION = 16  # those that say to be known latest
 
 # Off the answer path
 MAX_WAITING_EVIDENCE_BATCHES = 256

@@ -24,6 +24,7 @@ REVISION = 1  # raise it when a feature comes to mean something else under the s
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400  # seconds
 TEN_MINUTES, WEEK, MONTH = 10 * MINUTE, 7 * DAY, 30 * DAY
+LABEL_DELAY_S = WEEK  # by then most fraud is known: fraud is counted, and what it is a share of, up to so long before
 WINDOW_NAMES = {MINUTE: "1m", TEN_MINUTES: "10m", HOUR: "1h", DAY: "24h", WEEK: "7d", MONTH: "30d"}
 ENTITIES = ("instrument", "merchant", "device", "address")
 
@@ -131,6 +132,7 @@ _ENTITY = tuple(
     for entity, measure, window_s in product(ENTITIES, _MEASURES, (HOUR, DAY))
 )
 _BATCH: tuple[Feature, ...] = ()
+FRAUD_PRIOR, FRAUD_PRIOR_WEIGHT = 0.005, 10.0  # the share of fraud where there is no history, and how many attempts it weighs
 _RISK: tuple[Feature, ...] = ()  # those for rules alone come last
 
 FEATURES: tuple[Feature, ...] = _PROFILE + _ENTITY + _BATCH + _RISK

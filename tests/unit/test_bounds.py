@@ -22,6 +22,7 @@ from . import (
     test_bounds_kafka,
     test_bounds_memory,
     test_bounds_queues,
+    test_bounds_risk,
 )
 
 BESIDE = (
@@ -32,6 +33,7 @@ BESIDE = (
     test_bounds_kafka,
     test_bounds_memory,
     test_bounds_queues,
+    test_bounds_risk,
 )
 APPENDED_MS = 1_772_362_800_000
 
