@@ -20,7 +20,7 @@ from assay.schemas.transaction import Channel, Kind, Transaction
 from assay.tables.events import EVENT, NO_OFFSET, Events, digest64
 from assay.tables.rates import Rates
 
-_PACKED = Struct("<16s3qd5Q2f4Hh3B3x")  # the fields of EVENT, in its order; a test holds the two together
+_PACKED = Struct("<16s3qd6Q2f4Hh3B3x")  # the fields of EVENT, in its order; a test holds the two together
 _QUARTER_HOUR_MS, _DAY_MS = 900_000, 86_400_000
 
 _KINDS = {kind: index for index, kind in enumerate(Kind)}
@@ -64,6 +64,7 @@ def _pack(buffer: object, at: int, transaction: Transaction, offset: int, append
         rates.convert(transaction.amount, transaction.currency, time_ms),
         _digest(transaction.user_id),
         0 if instrument is None or instrument.id is None else _digest(instrument.id),
+        0 if instrument is None or instrument.bin is None else _digest(instrument.bin),
         _digest(merchant.id),
         0 if device is None or device.id is None else _digest(device.id),
         0 if device is None or device.ip is None else address_digest(device.ip),

@@ -19,6 +19,7 @@ EVENT = np.dtype(
         ("amount", "<f8"),  # base currency, major units; NaN where there is no rate
         ("user", "<u8"),  # digests; 0 where absent
         ("instrument", "<u8"),
+        ("bin", "<u8"),  # of the instrument: its issuer's range
         ("merchant", "<u8"),
         ("device", "<u8"),
         ("address", "<u8"),

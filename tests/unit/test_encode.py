@@ -44,6 +44,7 @@ def test_every_field_of_a_full_transaction_is_where_its_name_says() -> None:
         "amount": 12.34,
         "user": digest64("u-1"),
         "instrument": digest64("i-1"),
+        "bin": digest64("400000"),
         "merchant": digest64("m-1"),
         "device": digest64("d-1"),
         "address": address_digest("192.0.2.7"),
@@ -64,7 +65,7 @@ def test_every_field_of_a_full_transaction_is_where_its_name_says() -> None:
 
 def test_what_is_absent_is_marked_so() -> None:
     event = encoded()
-    for name in ("instrument", "device", "address", "country", "merchant_country", "issuer_country", "category"):
+    for name in ("instrument", "bin", "device", "address", "country", "merchant_country", "issuer_country", "category"):
         assert event[name] == 0
     assert event["channel"] == event["card_present"] == event["kind"] == 0
     assert math.isnan(event["latitude"])
@@ -74,7 +75,7 @@ def test_what_is_absent_is_marked_so() -> None:
 
 def test_parts_without_their_optional_fields_are_absent_too() -> None:
     event = encoded(instrument={}, device={}, location={"latitude": 1.5})
-    assert event["instrument"] == event["device"] == event["address"] == event["country"] == 0
+    assert event["instrument"] == event["bin"] == event["device"] == event["address"] == event["country"] == 0
     assert math.isnan(event["latitude"])  # half a place is none
 
 
