@@ -13,13 +13,13 @@ alone: no transaction spends its deadline on a probe.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from assay.schemas.errors import SettingError
 from assay.schemas.limits import (
@@ -32,14 +32,22 @@ from assay.schemas.limits import (
     REDIS_REST_S,
 )
 from assay.tables.entity_call import Keyspace, Observed, library, observed
-from assay.tables.entity_layout import ENTITIES, HEADER_BYTES, WINDOWS_PER_ENTITY
+from assay.tables.entity_layout import ENTITIES, HEADER_BYTES
 from assay.tables.events import EVENT, Events
+from assay.tables.features import ENTITY_FEATURES, FEATURE_COUNT, PROFILE_FEATURES
+from assay.tables.lookups import Family, LookUps, look_ups
 from assay.tables.redis_link import OUTAGES, Command, RedisLink
+
+REDIS_FEATURES = FEATURE_COUNT - PROFILE_FEATURES  # the columns of what comes from Redis
+LOOK_UPS_REST_S = 60.0  # after Redis has said that this user may not read rows
 
 
 @dataclass(frozen=True, slots=True)
 class EntityAnswer:
-    """Windows float32 (n, 24), `ABSENT` where the transaction has no such entity; sequence numbers int64 (n, 4), there 0.
+    """What comes from Redis, float32 (n, REDIS_FEATURES), and sequence numbers int64 (n, 4).
+
+    First the windows, `ABSENT` where the transaction has no such entity, and number 0; then what was looked up beside them,
+    NaN where that failed. `ages_ms` is how old what was looked up is: by source, float64 (n,), NaN where there is nothing.
 
     Where Redis did not answer in time, available is False, windows are NaN, numbers 0, and reason is one of: deadline,
     unreachable, refused, unreadable, behind (too much is to be sent first), resting (it failed too often), not_a_member
@@ -50,18 +58,30 @@ class EntityAnswer:
     sequences: npt.NDArray[np.int64]
     available: bool
     reason: str = ""
+    ages_ms: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     def of(self, rows: npt.NDArray[np.bool_]) -> "EntityAnswer":
         """The same for some of the transactions: bool (n,)."""
-        return EntityAnswer(self.values[rows], self.sequences[rows], self.available, self.reason)
+        ages_ms = {source: ages[rows] for source, ages in self.ages_ms.items()}
+        return EntityAnswer(self.values[rows], self.sequences[rows], self.available, self.reason, ages_ms)
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """One micro-batch on its way: what entities are to learn, what is looked up beside it, and when it came (`clock`)."""
+
+    observed: Observed
+    look_ups: LookUps
+    since: float
+    found: Sequence[object] | None = None  # replies to the look-ups, where they were sent
 
 
 class Entities:
-    """What instruments, merchants, devices and addresses have seen.
+    """What instruments, merchants, devices and addresses have seen, and rows of theirs that were written elsewhere.
 
-    deadline: seconds from the call of `observe` to its answer. source: identity of the source topic, such as its Kafka
-    topic id, since offsets are compared. may_write: whether our partitions are still ours; while they are not, nothing is
-    sent. clock: seconds that never go back. Raises SettingError.
+    families: of rows that are looked up. deadline: seconds from the call of `observe` to its answer. source: identity of the
+    source topic, such as its Kafka topic id, since offsets are compared. may_write: whether our partitions are still ours;
+    while they are not, nothing is sent. clock: seconds that never go back. Raises SettingError.
     """
 
     def __init__(
@@ -72,6 +92,7 @@ class Entities:
         shards: int = 1,
         deadline: float = 0.02,
         source: str = "",
+        families: Sequence[Family] = (),
         rest: float = REDIS_REST_S,
         may_write: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
@@ -83,16 +104,25 @@ class Entities:
                 got=prefix,
                 mend="choose another topic prefix",
             )
-        self._link = RedisLink(url, (library(),))
         self._keyspace = Keyspace(prefix, source, shards)
+        self._link = RedisLink(url, (library(),))
         self._deadline, self._rest, self._may_write, self._clock = deadline, rest, may_write, clock
         self._lock = asyncio.Lock()  # held by whoever uses the connection
-        self._queue: deque[Observed] = deque()  # in the order of the calls; the first is the next to be applied
+        self._families = tuple(families)
+        self._look_up_again = 0.0  # when look-ups may be tried, by the clock
+        self._queue: deque[_Asked] = deque()  # in the order of the calls; the first is the next to be applied
         self._recovery: asyncio.Task[None] | None = None
         self._failures = 0  # in a row
         self._rests_until = 0.0
         self.waiting = 0  # transactions that were answered without Redis, and that it is still to learn of
         self.dropped = 0  # transactions that it will never learn of
+        self.unreadable_rows = 0  # that were looked up, and are not what this version writes
+        self.newest_ms: dict[str, float] = {}  # by feature that is looked up: as of when its newest value is, epoch, ms
+
+    @property
+    def behind_s(self) -> float:
+        """Seconds that the oldest observation which Redis has not taken waits; 0 where none does."""
+        return max(0.0, self._clock() - self._queue[0].since) if self._queue else 0.0
 
     @property
     def resting(self) -> bool:
@@ -104,6 +134,9 @@ class Entities:
         warm = np.zeros(1, EVENT)
         warm["instrument"] = 1
         observed(warm, np.zeros(1, np.int64), self._keyspace).read([[bytes(HEADER_BYTES), b""]])
+        warmed = look_ups(warm, self._families, self._keyspace)
+        rows = [[None] * len(places) for places in warmed.places]
+        warmed.read(rows, np.zeros((1, REDIS_FEATURES), np.float32))
         try:
             async with self._lock:
                 if not self._link.connected:
@@ -131,19 +164,22 @@ class Entities:
         """
         until = asyncio.get_running_loop().time() + self._deadline
         batch = observed(events, np.asarray(partitions, np.int64), self._keyspace)
-        if not batch.calls:
-            return self._answer(batch)
-        self._queue.append(batch)
+        asked = _Asked(batch, look_ups(events, self._families, self._keyspace), self._clock())
+        if not batch.calls and not asked.look_ups.commands:
+            asked.found = ()
+            return self._answer(asked)
+        self._queue.append(asked)
         try:
-            return await self._turn(batch, until)
+            return await self._turn(asked, until)
         finally:
             if not batch.done:
                 batch.give_up()
                 self.waiting += batch.transactions
-                while self.waiting > MAX_WAITING_OBSERVATIONS and self._queue[0].given_up:
+                while self.waiting > MAX_WAITING_OBSERVATIONS and self._queue[0].observed.given_up:
                     self._drop(self._queue[0])
 
-    async def _turn(self, batch: Observed, until: float) -> EntityAnswer:
+    async def _turn(self, asked: _Asked, until: float) -> EntityAnswer:
+        batch = asked.observed
         if not self._may_write():
             return _unavailable(batch, "not_a_member")
         if self.resting:
@@ -168,7 +204,7 @@ class Entities:
                 return _unavailable(batch, "deadline")
             while not batch.done:
                 await self._send(self._queue[0], until)
-            return self._answer(batch)
+            return self._answer(asked)
         except OUTAGES as error:
             self._failed()
             if not self.resting:
@@ -177,18 +213,26 @@ class Entities:
         finally:
             self._lock.release()
 
-    async def _send(self, batch: Observed, until: float) -> None:
+    async def _send(self, asked: _Asked, until: float) -> None:
         """Send the first of the queue, with the lock held. Raises one of OUTAGES."""
+        batch, calls = asked.observed, len(asked.observed.calls)
+        commands = [Command(call.tag, call.command()) for call in batch.calls]
+        reads = not batch.given_up and self._clock() >= self._look_up_again
+        if reads:
+            commands += asked.look_ups.commands
         try:
-            batch.replies = await self._link.exchange([Command(call.tag, call.command()) for call in batch.calls], until)
+            replies = await self._link.exchange(commands, until)
+            batch.replies, asked.found = replies[:calls], replies[calls:] if reads else None
         except ResponseError as error:
+            if isinstance(error, NoPermissionError):  # it may be about the look-ups alone: the windows go on without
+                self._look_up_again = self._clock() + LOOK_UPS_REST_S
             # An error from within the function comes back each time; others (read only, out of memory) pass.
             batch.refusals += "script:" in str(error)
             if batch.refusals >= MAX_REFUSALS and batch.given_up:
-                self._drop(batch)
+                self._drop(asked)
             raise
         self._failures = 0
-        self._leave(batch)
+        self._leave(asked)
 
     def _recover(self) -> asyncio.Task[None]:
         if self._recovery is None or self._recovery.done():
@@ -201,9 +245,9 @@ class Entities:
             async with self._lock:
                 if not self._link.connected:
                     await self._link.connect()
-            while self._queue and self._queue[0].given_up and self._may_write():
+            while self._queue and self._queue[0].observed.given_up and self._may_write():
                 async with self._lock:
-                    if self._queue and self._queue[0].given_up:
+                    if self._queue and self._queue[0].observed.given_up:
                         await self._send(self._queue[0], asyncio.get_running_loop().time() + REDIS_CATCH_UP_S)
             self._failures = 0
         except OUTAGES:
@@ -214,27 +258,39 @@ class Entities:
         if self.resting:
             self._rests_until = self._clock() + self._rest
 
-    def _leave(self, batch: Observed) -> None:
+    def _leave(self, asked: _Asked) -> None:
+        batch = asked.observed
         if batch.done:  # dropped while it was on its way
             return
-        assert self._queue[0] is batch
+        assert self._queue[0] is asked
         self._queue.popleft()
         batch.done = True
         if batch.given_up:
             self.waiting -= batch.transactions
 
-    def _drop(self, batch: Observed) -> None:
-        self._leave(batch)
-        self.dropped += batch.transactions
+    def _drop(self, asked: _Asked) -> None:
+        self._leave(asked)
+        self.dropped += asked.observed.transactions
 
-    def _answer(self, batch: Observed) -> EntityAnswer:
+    def _answer(self, asked: _Asked) -> EntityAnswer:
+        batch = asked.observed
         read = batch.read(batch.replies)
-        return _unavailable(batch, "unreadable") if read is None else EntityAnswer(*read, available=True)
+        if read is None:
+            return _unavailable(batch, "unreadable")
+        windows, sequences = read
+        values = np.full((batch.transactions, REDIS_FEATURES), np.nan, np.float32)
+        values[:, :ENTITY_FEATURES] = windows
+        found = asked.look_ups.read(asked.found, values)
+        self.unreadable_rows += found.unreadable
+        for name, as_of in found.newest_ms.items():
+            self.newest_ms[name] = max(as_of, self.newest_ms.get(name, as_of))
+        return EntityAnswer(values, sequences, available=True, ages_ms=found.ages_ms)
 
 
 def _unavailable(batch: Observed, reason: str) -> EntityAnswer:
-    values = np.full((batch.transactions, len(ENTITIES) * WINDOWS_PER_ENTITY), np.nan, np.float32)
-    return EntityAnswer(values, np.zeros((batch.transactions, len(ENTITIES)), np.int64), available=False, reason=reason)
+    n = batch.transactions
+    sequences = np.zeros((n, len(ENTITIES)), np.int64)
+    return EntityAnswer(np.full((n, REDIS_FEATURES), np.nan, np.float32), sequences, available=False, reason=reason)
 
 
 def _reason(error: BaseException) -> str:
