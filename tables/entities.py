@@ -105,7 +105,7 @@ class Entities:
                 mend="choose another topic prefix",
             )
         self._keyspace = Keyspace(prefix, source, shards)
-        self._link = RedisLink(url, (library(),))
+        self._link = RedisLink(url, (library(),), [self._keyspace.tag(shard) for shard in range(shards)])
         self._deadline, self._rest, self._may_write, self._clock = deadline, rest, may_write, clock
         self._lock = asyncio.Lock()  # held by whoever uses the connection
         self._families = tuple(families)

@@ -9,6 +9,7 @@ from assay.tables.entities import Entities, EntityAnswer
 from assay.tables.entity_fold import EntityWindows
 from assay.tables.entity_layout import ENTITIES
 from assay.tables.events import EVENT, Events
+from assay.tables.features import ENTITY_FEATURES
 
 START_MS = 1_760_000_000_000
 HOUR_MS = 3_600_000
@@ -54,5 +55,6 @@ def expected(events: Events) -> EntityAnswer:
 
 def assert_same(got: EntityAnswer, want: EntityAnswer) -> None:
     assert got.available, got.reason
-    assert got.values.tobytes() == want.values.tobytes()
+    windows = slice(ENTITY_FEATURES)  # what else is read beside them is not the fold's
+    assert got.values[:, windows].tobytes() == want.values[:, windows].tobytes()
     assert np.array_equal(got.sequences, want.sequences)

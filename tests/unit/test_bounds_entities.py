@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from redis.exceptions import ResponseError
+from redis.exceptions import MovedError, ResponseError
 
 from assay.schemas import limits
 from assay.tables import entities as module
 from assay.tables import redis_link
 from assay.tables.entities import Entities, EntityAnswer
 from assay.tables.events import EVENT, Events
-from assay.tables.redis_link import OUTAGES, RedisLink
+from assay.tables.redis_link import OUTAGES, Command, RedisLink
+from assay.tables.redis_topology import Topology, seeds
 
 UNHURRIED_S = 30.0
 
@@ -160,3 +161,40 @@ async def test_i5_redis_connect_s_later_it_counts_as_an_outage(silent_port: int,
         with pytest.raises(OUTAGES):
             await link.connect()
     assert not link.connected
+
+
+class Elsewhere:
+    """A node of a cluster that has all slots, and says that they are elsewhere."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    async def ask(self, *_words: str) -> object:
+        return [[0, 16_383, [b"127.0.0.1", 1, b"id"]]]
+
+    async def load(self) -> None:
+        pass
+
+    async def send(self, _parts: Any, _until: float) -> None:
+        self.sent += 1
+
+    async def reply(self, _until: float) -> object:
+        return MovedError("0 127.0.0.1:1")
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_i5_max_redirects_one_more_and_the_exchange_has_failed() -> None:
+    link, node = RedisLink("redis://127.0.0.1:1", tags=[b"{x:0}"]), Elsewhere()
+    link._nodes[("127.0.0.1", 1)] = node  # type: ignore[assignment]
+    link._complete, link._topology = True, Topology(((0, 16_383, ("127.0.0.1", 1)),), ())
+    with pytest.raises(ConnectionError, match="node to node"):
+        await link.exchange([Command(b"{x:0}", [b""])], asyncio.get_running_loop().time() + UNHURRIED_S)
+    assert node.sent == 1 + limits.MAX_REDIRECTS
+    assert not link.connected
+
+
+def test_i5_max_redis_seeds_one_more_is_not_asked() -> None:
+    met = tuple(("node", port) for port in range(limits.MAX_REDIS_SEEDS))
+    assert seeds((("given", 0),), Topology((), met)) == (("given", 0), *met[:-1])
