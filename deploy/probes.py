@@ -4,7 +4,11 @@ import socket
 import ssl
 import struct
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
+
+if TYPE_CHECKING:
+    from assay.tables.redis_topology import Topology
 
 _API_VERSIONS = 18
 
@@ -70,28 +74,69 @@ def redis_answers(port: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RedisFacts:
-    """What a Redis or Valkey says of itself."""
+    """What a Redis or Valkey says of itself; of a cluster, what all of its masters say."""
 
     version: str
-    eviction: str  # maxmemory-policy
+    eviction: str  # maxmemory-policy; of the first master that evicts
     functions: bool  # whether it knows FUNCTION and FCALL
+    topology: "Topology | None" = None  # None: no cluster
 
 
 def ask_redis(url: str, timeout_s: float = 3.0) -> RedisFacts:
-    """What the server at `url` says. Raises redis.RedisError or OSError, or ValueError for a URL that is none."""
+    """What the server at `url` says, and each master where it is a cluster; of several hosts the first that answers.
+
+    Raises redis.RedisError or OSError, or ValueError for a URL that is none.
+    """
+    from redis import RedisError
+
+    from assay.tables.redis_link import urls_of
+
+    failure: Exception = ValueError("no host")
+    for one in urls_of(url):
+        try:
+            facts = _ask_redis(one, timeout_s)
+        except (OSError, RedisError) as error:
+            failure = error
+        else:
+            return _ask_masters(one, facts, timeout_s)
+    raise failure
+
+
+def _ask_redis(url: str, timeout_s: float) -> RedisFacts:
     from redis import Redis, ResponseError
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-    with Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=Retry(NoBackoff(), 0)) as client:
+    from assay.tables.redis_topology import read_topology
+
+    patience = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s, "retry": Retry(NoBackoff(), 0)}
+    with Redis.from_url(url, protocol=2, **patience) as client:
         info = client.info()
+        topology = None
+        if info.get("cluster_enabled"):
+            where = client.connection_pool.connection_kwargs
+            asked = (where.get("host", "localhost"), where.get("port", 6379))
+            topology = read_topology(client.execute_command("CLUSTER", "SLOTS"), asked)
         try:
             client.execute_command("FUNCTION", "STATS")
             functions = True
         except ResponseError:
             functions = False
     version = info.get("valkey_version") or info.get("redis_version")
-    return RedisFacts(str(version), str(info.get("maxmemory_policy", "")), functions)
+    return RedisFacts(str(version), str(info.get("maxmemory_policy", "")), functions, topology)
+
+
+def _ask_masters(url: str, facts: RedisFacts, timeout_s: float) -> RedisFacts:
+    """The same, with what is worst among all masters; raises what `ask_redis` does where one can't be reached from here."""
+    if facts.topology is None:
+        return facts
+    parts = urlsplit(url)
+    login, at, _ = parts.netloc.rpartition("@")
+    hosts = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in facts.topology.masters]
+    masters = [_ask_redis(urlunsplit(parts._replace(netloc=f"{login}{at}{host}")), timeout_s) for host in hosts]
+    evictions = [one.eviction for one in masters if one.eviction not in ("noeviction", "")]
+    functions = all(one.functions for one in masters)
+    return RedisFacts(facts.version, evictions[0] if evictions else facts.eviction, functions, facts.topology)
 
 
 def _ask(connection: socket.socket, version: int) -> KafkaFacts:

@@ -1,6 +1,7 @@
 """The doctor's checks of Kafka and Redis. None waits for more than a few seconds."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.partitioner import murmur2
+from redis.crc import key_slot
 
 from assay.deploy.check import Check, fail, failure, ok, warn
 from assay.deploy.probes import KafkaFacts, ask_kafka, ask_redis, without_password
@@ -16,8 +18,11 @@ from assay.streams.kafka import client_options, ssl_context
 from assay.streams.reading import stop
 from assay.streams.settings import Settings
 from assay.streams.topics import TopicSpec, configs_of, topic_specs
+from assay.tables.entity_call import Keyspace
+from assay.tables.redis_topology import Topology
 
 TIMEOUT_S = 3.0
+SHARDS_A_MASTER = 4  # of a Redis Cluster: then shares differ little, and few calls go out for a micro-batch
 _SAMPLE_PER_PARTITION = 200
 # Protocol API keys that the worker can't do without: https://kafka.apache.org/protocol#protocol_api_keys
 _NEEDED_APIS = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 11: "JoinGroup", 22: "InitProducerId", 32: "DescribeConfigs"}
@@ -163,10 +168,28 @@ def redis_check(settings: Settings) -> Check:
     except (OSError, ValueError, RedisError) as error:
         return fail("redis", f"none answers at {without_password(url)}: {error}", _START_REDIS)
     found = f"{without_password(url)}: {facts.version}"
+    if facts.topology is not None:
+        found += f", a cluster of {len(facts.topology.masters)} masters"
     if not facts.functions:
         return fail("redis", f"{found}, which knows no Functions", "use Redis 7.0 or Valkey 7.2 or newer")
     if facts.eviction not in ("noeviction", ""):
         return warn(
             "redis", f"{found}, maxmemory-policy {facts.eviction}", "set noeviction: else windows vanish without a word"
         )
-    return ok("redis", f"{found}, with Functions")
+    if facts.topology is None:
+        return ok("redis", f"{found}, with Functions")
+    return judge_shards(facts.topology, settings, f"{found} with Functions")
+
+
+def judge_shards(topology: Topology, settings: Settings, found: str) -> Check:
+    """Whether each master of a Redis Cluster has a share of the entities."""
+    keyspace = Keyspace(settings.entity_prefix, "", settings.redis_shards)
+    try:
+        owners = Counter(topology.master(key_slot(keyspace.tag(shard))) for shard in range(keyspace.shards))
+    except ConnectionError as error:
+        return fail("redis", f"{found}: {error}", "give each slot a node: see CLUSTER INFO and CLUSTER SLOTS")
+    shares = [owners[master] for master in topology.masters]
+    found += f", which have {', '.join(map(str, shares))} of {keyspace.shards} shards"
+    if not all(shares):
+        return warn("redis", found, f"set ASSAY_REDIS_SHARDS, {SHARDS_A_MASTER} for each master; it begins the windows anew")
+    return ok("redis", found)

@@ -34,7 +34,8 @@ class Settings(BaseSettings):
     sasl_password: SecretStr | None = Field(None, description="SASL password.")
     ssl_ca_file: Path | None = Field(None, description="CA certificates (PEM) that the brokers' are checked against.")
     redis_url: SecretStr = Field(
-        SecretStr("redis://127.0.0.1:6379/0"), description="Redis or Valkey, 7.0 or newer, for the entity windows."
+        SecretStr("redis://127.0.0.1:6379/0"),
+        description="Redis or Valkey, 7.0 or newer, for the entity windows; of a cluster any node, or redis://A:6379,B:6379.",
     )
     data_dir: Path = Field(Path(".assay/data"), description="Where a worker keeps its profiles (RocksDB).")
     bundle: Path = Field(Path(".assay/bundle"), description="The model bundle to serve: a directory made by `assay train`.")
@@ -90,7 +91,18 @@ class Settings(BaseSettings):
 
     # -- entities
     redis_timeout_s: float = Field(0.04, gt=0, le=5, description="Seconds for one call to Redis; then the tier falls.")
-    redis_shards: int = Field(1, ge=1, le=1024, description="Hash tags that entity keys are spread over (Redis Cluster).")
+    redis_shards: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="Hash tags that entity keys are spread over: 4 for each master of a cluster. A change begins them anew.",
+    )
+    outcome_days: float = Field(
+        90.0,
+        ge=1,
+        le=3_650,
+        description="Days that Redis keeps a decided transaction for its outcomes (250 bytes each, 780 at most).",
+    )
     hash_key: SecretStr = Field(
         SecretStr("assay-development"), description="Key of the digests that stand for card numbers and identifiers."
     )
@@ -139,6 +151,11 @@ class Settings(BaseSettings):
     def topic(self, name: str) -> str:
         """A topic's full name, with the prefix."""
         return self.topic_prefix + name
+
+    @cached_property
+    def entity_prefix(self) -> str:
+        """Begins the keys in Redis."""
+        return self.topic("assay")
 
     @cached_property
     def transactions(self) -> str:

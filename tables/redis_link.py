@@ -216,7 +216,7 @@ class RedisLink:
             what, mend = "refuses our credentials", "set user and password in ASSAY_REDIS_URL"
         elif isinstance(error, ResponseError) and "unknown" in str(error).lower():
             what, mend = "has no functions", "run Redis 7 or Valkey 7, or newer"
-        elif isinstance(error, ResponseError) and "select" in str(error).lower():
+        elif isinstance(error, ResponseError) and any(word in str(error) for word in ("SELECT", "DB index")):
             what, mend = "has no such database", "name database 0 in ASSAY_REDIS_URL: a cluster has no other"
         elif isinstance(error, ResponseError):
             what, mend = "does not take our function", "allow FUNCTION LOAD, FUNCTION LIST and FCALL to this user"

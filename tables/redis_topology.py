@@ -15,6 +15,11 @@ class Topology:
     ranges: tuple[tuple[int, int, Address], ...]
     nodes: tuple[Address, ...]
 
+    @property
+    def masters(self) -> tuple[Address, ...]:
+        """Those that have slots, each once."""
+        return tuple(dict.fromkeys(address for _, _, address in self.ranges))
+
     def master(self, slot: int) -> Address:
         """Raises ConnectionError where nobody has the slot."""
         for first, last, address in self.ranges:

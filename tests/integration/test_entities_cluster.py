@@ -6,9 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import SecretStr
 from redis.crc import key_slot
 
+from assay.deploy.check import State
 from assay.deploy.redis_cluster import LocalCluster, local_cluster
+from assay.deploy.service_checks import redis_check
+from assay.schemas.errors import ServiceError
+from assay.streams.settings import Settings
 from assay.tables.entities import Entities, EntityAnswer
 from assay.tables.entity_call import Keyspace
 from assay.tables.entity_layout import ENTITIES
@@ -78,6 +83,27 @@ async def test_a_node_of_the_url_that_is_gone_hinders_no_start(cluster: LocalClu
     answer = await observe(entities, events, partitions)
     await entities.close()
     assert_same(answer, expected(events))
+
+
+async def test_a_database_that_the_cluster_does_not_have_is_named(cluster: LocalCluster) -> None:
+    entities = fresh(f"redis://127.0.0.1:{cluster.ports[0]}/5")
+    with pytest.raises(ServiceError, match="no such database"):
+        await entities.start()
+    await entities.close()
+
+
+def test_the_doctor_finds_the_cluster_well_whichever_node_it_asks(cluster: LocalCluster) -> None:
+    for url in (cluster.url, f"redis://127.0.0.1:{cluster.ports[2]}"):
+        check = redis_check(Settings.load(redis_url=SecretStr(url), redis_shards=16))
+        assert (check.state, "3 masters" in check.found) == (State.OK, True), check
+
+
+def test_the_doctor_tells_of_a_master_that_evicts(cluster: LocalCluster) -> None:
+    cluster.ask(2, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    check = redis_check(Settings.load(redis_url=SecretStr(cluster.url)))
+    cluster.ask(2, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+    assert check.state is State.WARN
+    assert "allkeys-lru" in check.found
 
 
 class Move:

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 from assay.deploy import cli, local_checks
 from assay.deploy.check import State, attempt
 from assay.deploy.probes import KafkaFacts
-from assay.deploy.service_checks import judge_broker, judge_keys, judge_topics, partition_of, redis_check
+from assay.deploy.service_checks import judge_broker, judge_keys, judge_shards, judge_topics, partition_of, redis_check
 from assay.schemas.errors import BundleError
 from assay.streams.settings import Settings
 from assay.streams.topics import topic_specs
+from assay.tables.redis_topology import Topology
 
 STAMPED = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete"}
 
@@ -200,6 +201,28 @@ def test_a_password_in_the_redis_url_is_not_shown(closed_port: int) -> None:
     check = redis_check(Settings.load(redis_url=SecretStr(f"redis://me:hidden@127.0.0.1:{closed_port}/0")))
     assert check.state is State.FAIL
     assert "hidden" not in check.found
+
+
+def cluster(*masters: str) -> Topology:
+    edges = [16_384 * number // len(masters) for number in range(len(masters) + 1)]
+    ranges = tuple((edges[i], edges[i + 1] - 1, (master, 6379)) for i, master in enumerate(masters))
+    return Topology(ranges, tuple((master, 6379) for master in masters))
+
+
+def test_shares_of_the_shards_are_counted_for_each_master_of_a_cluster() -> None:
+    check = judge_shards(cluster("a", "b"), Settings.load(redis_shards=8), "found")
+    assert check.state is State.OK
+    assert sum(int(share) for share in re.findall(r"\d+", check.found.partition("have")[2].partition(" of ")[0])) == 8
+
+
+def test_a_master_of_a_cluster_without_a_shard_is_a_warning() -> None:
+    check = judge_shards(cluster("a", "b"), Settings.load(redis_shards=1), "found")
+    assert check.state is State.WARN
+    assert "ASSAY_REDIS_SHARDS" in check.mend
+
+
+def test_a_slot_of_ours_that_no_node_of_a_cluster_has_is_a_failure() -> None:
+    assert judge_shards(Topology((), ()), Settings.load(), "found").state is State.FAIL
 
 
 def test_any_error_of_a_check_is_reported_and_not_raised() -> None:
