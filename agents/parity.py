@@ -17,7 +17,7 @@ from assay.schemas.source import Source, SourceRecord
 from assay.tables.entity_fold import observe_kind
 from assay.tables.entity_layout import ABSENT, ENTITIES, WINDOWS_PER_ENTITY, observations
 from assay.tables.events import EVENT, Events
-from assay.tables.features import FEATURE_COUNT, NAMES, PROFILE_FEATURES
+from assay.tables.features import ENTITY_FEATURES, FEATURE_COUNT, NAMES, PROFILE_FEATURES
 from assay.tables.replay import replay_events
 
 UNKNOWN = -1  # in place of a sequence number: the evidence has none
@@ -126,7 +126,7 @@ def compare_entities(run: Run) -> Compared:
     for position, logged in run.logged.items():
         if logged.sequences is not None:
             sequences[position] = logged.sequences
-    seen, replayed = observations(run.events), np.full((n, FEATURE_COUNT - PROFILE_FEATURES), ABSENT, np.float32)
+    seen, replayed = observations(run.events), np.full((n, ENTITY_FEATURES), ABSENT, np.float32)
     comparable = np.zeros((n, len(ENTITIES)), bool)
     unordered = 0
     for slot in range(len(ENTITIES)):
@@ -139,8 +139,9 @@ def compare_entities(run: Run) -> Compared:
         comparable[digests == 0, slot] = True
         unordered += lost + int(((sequences[order, slot] != UNKNOWN) & (found != sequences[order, slot])).sum())
     positions = np.array(sorted(i for i, logged in run.logged.items() if logged.sequences is not None), np.int64)
-    logged_values = np.array([run.logged[i].features[PROFILE_FEATURES:] for i in positions.tolist()], np.float32)
-    logged_values = logged_values.reshape(len(positions), FEATURE_COUNT - PROFILE_FEATURES)
+    windows = slice(PROFILE_FEATURES, PROFILE_FEATURES + ENTITY_FEATURES)
+    logged_values = np.array([run.logged[i].features[windows] for i in positions.tolist()], np.float32)
+    logged_values = logged_values.reshape(len(positions), ENTITY_FEATURES)
     wide = np.repeat(comparable[positions], WINDOWS_PER_ENTITY, axis=1)
     found_values = np.where(wide, replayed[positions], logged_values)
     return _compared(run, positions, logged_values, found_values, PROFILE_FEATURES, unordered)

@@ -37,6 +37,7 @@ from assay.streams.replies import Replies
 from assay.streams.settings import Settings
 from assay.streams.source_log import SourceLog
 from assay.streams.topics import Topics
+from assay.tables.batch_rows import BatchRows
 from assay.tables.entities import Entities
 from assay.tables.fold import warm
 from assay.tables.profile_table import ProfileTable
@@ -75,6 +76,7 @@ class Worker:
             shards=settings.redis_shards,
             deadline=settings.redis_timeout_s,
             source=topics.transactions.id,
+            families=(BatchRows(),),
             may_write=lambda: self.app.consumer.is_member(),
         )
         self.source = SourceLog(self.app, options, settings.transactions, settings.publish_timeout_s)

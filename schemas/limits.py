@@ -63,6 +63,9 @@ MAX_REDIRECTS = 4  # of one exchange, from node to node of a Redis Cluster; then
 MAX_REDIS_SEEDS = 32  # nodes of a Redis Cluster that are asked, one after another, who has which slots
 MAX_CHANGES_A_CALL = 2_048  # of what became of transactions, sent to Redis together
 
+# Batch features
+MAX_BATCH_VALUE_AGE_S = 90 * 24 * 3600.0  # older values are forgotten, as if they had never been loaded
+
 # What became of transactions
 MAX_OUTCOMES_PER_TRANSACTION = 16  # those that say to be known latest
 

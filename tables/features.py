@@ -27,6 +27,7 @@ TEN_MINUTES, WEEK, MONTH = 10 * MINUTE, 7 * DAY, 30 * DAY
 LABEL_DELAY_S = WEEK  # by then most fraud is known: fraud is counted, and what it is a share of, up to so long before
 WINDOW_NAMES = {MINUTE: "1m", TEN_MINUTES: "10m", HOUR: "1h", DAY: "24h", WEEK: "7d", MONTH: "30d"}
 ENTITIES = ("instrument", "merchant", "device", "address")
+ALWAYS_THERE = ("user", "merchant")  # every transaction has one
 
 
 class Origin(StrEnum):
@@ -131,7 +132,23 @@ _ENTITY = tuple(
     _seen(entity, measure, window_s, sign=1 if measure == "users" and entity != "merchant" else 0)
     for entity, measure, window_s in product(ENTITIES, _MEASURES, (HOUR, DAY))
 )
-_BATCH: tuple[Feature, ...] = ()
+
+
+def _batch(
+    name: str, measures: str, entity: str, *, allowed_age_s: int, measure: str = "", sign: int = 0, never: float = -1.0
+) -> Feature:
+    """Loaded by `assay features load`. Where an entity may be absent, `never` can't be -1, which says so."""
+    absent = nan if entity in ALWAYS_THERE else -1.0
+    return Feature(name, measures, entity, None, Origin.BATCH, allowed_age_s, sign, absent, never, measure=measure)
+
+
+_BATCH = (
+    _batch(
+        "merchant_dispute_rate_90d", "share of the merchant's payments of 90 days that were disputed", "merchant",
+        allowed_age_s=2 * DAY, measure="share", sign=1,
+    ),
+    _batch("merchant_onboarded_days", "days since the merchant was taken on", "merchant", allowed_age_s=MONTH),
+)  # fmt: skip
 FRAUD_PRIOR, FRAUD_PRIOR_WEIGHT = 0.005, 10.0  # the share of fraud where there is no history, and how many attempts it weighs
 _RISK: tuple[Feature, ...] = ()  # those for rules alone come last
 

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.schemas.transaction import Transaction
+from assay.tables.batch_history import BatchHistory
 from assay.tables.encode import encode_events
 from assay.tables.entity_fold import EntityWindows
 from assay.tables.events import EVENT, Events
-from assay.tables.features import FEATURE_COUNT, PROFILE_FEATURES
+from assay.tables.features import ENTITY_FEATURES, FEATURE_COUNT, PROFILE_FEATURES
 from assay.tables.fold import fold, recall
 from assay.tables.profile import Rows, new_rows
 from assay.tables.rates import Rates
@@ -24,12 +25,14 @@ CHUNK = 8_192  # transactions at a time: the size changes nothing but the memory
 Progress = Callable[[int], None]
 
 
-def replay(transactions: Iterable[Transaction], rates: Rates, progress: Progress | None = None) -> npt.NDArray[np.float32]:
+def replay(
+    transactions: Iterable[Transaction], rates: Rates, progress: Progress | None = None, *, batch: BatchHistory | None = None
+) -> npt.NDArray[np.float32]:
     """Features of transactions in the order given, which is the order they are taken to have arrived in.
 
     Returns float32 (n, FEATURE_COUNT). `progress` is told how many transactions each step has done.
     """
-    return replay_events(events_of(transactions, rates), progress)
+    return replay_events(events_of(transactions, rates), progress, batch=batch)
 
 
 def events_of(transactions: Iterable[Transaction], rates: Rates) -> Events:
@@ -44,28 +47,45 @@ def events_of(transactions: Iterable[Transaction], rates: Rates) -> Events:
     return np.concatenate(chunks)
 
 
-def replay_events(events: Events, progress: Progress | None = None) -> npt.NDArray[np.float32]:
+def replay_events(
+    events: Events, progress: Progress | None = None, *, batch: BatchHistory | None = None
+) -> npt.NDArray[np.float32]:
     """Features of events, (n,) EVENT, in their order: float32 (n, FEATURE_COUNT).
 
-    Their offsets are not looked at. A transaction that comes again has the features of its first time, and is counted once.
+    `batch`: the batch features that were loaded, read as of the time of each event; None: none were. Offsets are not looked at.
+    A transaction that comes again has the features of its first time, and is counted once.
     """
     features = np.empty((len(events), FEATURE_COUNT), np.float32)
     users, inverse = np.unique(events["user"], return_inverse=True)
     slots = inverse.astype(np.int32)
-    rows, entities = new_rows(len(users)), EntityWindows()
+    rows, redis = new_rows(len(users)), _Redis(batch or BatchHistory())
     for start in range(0, len(events), CHUNK):
         stop = min(start + CHUNK, len(events))
-        batch, batch_slots, out = events[start:stop].copy(), slots[start:stop], features[start:stop]
-        batch["offset"] = np.arange(start, stop)
-        repeats = np.empty(len(batch), np.int64)
-        recall(rows, batch_slots, batch, repeats)
-        firsts, new = _firsts(rows, batch_slots, repeats, start), repeats == NEW
-        fold(rows, batch_slots, batch, repeats, out)
-        out[new, PROFILE_FEATURES:] = entities.observe(batch[new])[0]
+        chunk, chunk_slots, out = events[start:stop].copy(), slots[start:stop], features[start:stop]
+        chunk["offset"] = np.arange(start, stop)
+        repeats = np.empty(len(chunk), np.int64)
+        recall(rows, chunk_slots, chunk, repeats)
+        firsts, new = _firsts(rows, chunk_slots, repeats, start), repeats == NEW
+        fold(rows, chunk_slots, chunk, repeats, out)
+        out[new, PROFILE_FEATURES:] = redis.observe(chunk[new])
         out[~new] = features[firsts[~new]]
         if progress is not None:
-            progress(len(batch))
+            progress(len(chunk))
     return features
+
+
+class _Redis:
+    """What would have come from Redis."""
+
+    def __init__(self, batch: BatchHistory) -> None:
+        self._windows, self._batch = EntityWindows(), batch
+
+    def observe(self, events: Events) -> npt.NDArray[np.float32]:
+        """The columns after PROFILE_FEATURES of events (n,), in order."""
+        block = np.full((len(events), FEATURE_COUNT - PROFILE_FEATURES), np.nan, np.float32)
+        block[:, :ENTITY_FEATURES] = self._windows.observe(events)[0]
+        self._batch.fill(events, block)
+        return block
 
 
 def _firsts(rows: Rows, slots: npt.NDArray[np.int32], repeats: npt.NDArray[np.int64], start: int) -> npt.NDArray[np.int64]:

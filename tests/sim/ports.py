@@ -15,8 +15,8 @@ from assay.schemas.decode import Request
 from assay.schemas.transaction import Transaction
 from assay.streams.replies import Reply
 from assay.streams.source_log import SourceLog
-from assay.tables.entities import EntityAnswer
-from assay.tables.entity_layout import ENTITIES, WINDOWS_PER_ENTITY
+from assay.tables.entities import REDIS_FEATURES, EntityAnswer
+from assay.tables.entity_layout import ENTITIES
 from assay.tables.events import Events
 from assay.tables.rates import SHIPPED_RATES, Rates
 
@@ -63,7 +63,7 @@ class SimulatedEntities:
 
     async def observe(self, events: Events, partitions: npt.NDArray[np.integer[Any]]) -> EntityAnswer:
         assert len(events) == len(partitions)
-        takes, shape = self._takes(), (len(events), len(ENTITIES) * WINDOWS_PER_ENTITY)
+        takes, shape = self._takes(), (len(events), REDIS_FEATURES)
         sequences = np.zeros((len(events), len(ENTITIES)), np.int64)
         await asyncio.sleep(min(takes, REDIS_DEADLINE_S))
         if takes >= REDIS_DEADLINE_S:

@@ -15,6 +15,7 @@ from assay.schemas.refusal import RefusalCode
 from assay.schemas.source import SourceRecord
 
 from . import (
+    test_bounds_batch,
     test_bounds_caches,
     test_bounds_entities,
     test_bounds_files,
@@ -26,6 +27,7 @@ from . import (
 )
 
 BESIDE = (
+    test_bounds_batch,
     test_bounds_caches,
     test_bounds_entities,
     test_bounds_files,

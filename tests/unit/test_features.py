@@ -37,7 +37,9 @@ def test_profile_features_come_before_those_of_redis() -> None:
 
 def test_entity_features_are_in_the_order_that_redis_answers_in() -> None:
     windows = ("count_1h", "count_24h", "sum_1h", "sum_24h", "users_1h", "users_24h")
-    assert NAMES[PROFILE_FEATURES:] == tuple(f"{entity}_{window}" for entity in ENTITIES for window in windows)
+    assert NAMES[PROFILE_FEATURES : PROFILE_FEATURES + ENTITY_FEATURES] == tuple(
+        f"{entity}_{window}" for entity in ENTITIES for window in windows
+    )
 
 
 def test_absent_never_and_unavailable_are_told_apart() -> None:

@@ -6,7 +6,7 @@ import pytest
 from assay.agents.parity import UNKNOWN, Logged, Run, compare_entities, compare_profiles, logged_order, order_effect
 from assay.tables.entity_fold import EntityWindows
 from assay.tables.events import EVENT
-from assay.tables.features import FEATURE_COUNT, NAMES, PROFILE_FEATURES
+from assay.tables.features import ENTITY_FEATURES, NAMES, PROFILE_FEATURES
 
 START_MS, COUNT = 1_767_225_600_000, 40
 
@@ -28,7 +28,7 @@ def events() -> np.ndarray:
 def run_observed_in(order: np.ndarray) -> Run:
     """A run whose entities were seen in that order, and whose evidence says so."""
     made = events()
-    windows, sequences = np.empty((COUNT, FEATURE_COUNT - PROFILE_FEATURES), np.float32), np.empty((COUNT, 4), np.int64)
+    windows, sequences = np.empty((COUNT, ENTITY_FEATURES), np.float32), np.empty((COUNT, 4), np.int64)
     windows[order], sequences[order] = EntityWindows().observe(made[order])
     profiles = np.random.default_rng(3).random((COUNT, PROFILE_FEATURES), np.float32)
     run = Run("transactions", made, np.zeros(COUNT, np.int64), profiles)
@@ -69,7 +69,9 @@ def test_transactions_without_evidence_are_not_compared(run: Run):
 
 def test_what_redis_learnt_of_later_takes_the_numbers_that_nobody_has(run: Run):
     late = run.logged[9]
-    run.logged[9] = Logged(np.concatenate([late.features[:PROFILE_FEATURES], np.full(24, np.nan, np.float32)]), None)
+    run.logged[9] = Logged(
+        np.concatenate([late.features[:PROFILE_FEATURES], np.full(ENTITY_FEATURES, np.nan, np.float32)]), None
+    )
     compared = compare_entities(run)
     assert (compared.compared, compared.differ, compared.unordered) == (COUNT - 1, 0, 0)
 
