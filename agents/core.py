@@ -70,6 +70,7 @@ class Core:
             in_force,
             self.answers,
             ports.evidence,
+            ports.learner,
             self.memory,
             self._repeats,
             metrics,

@@ -12,7 +12,7 @@ from assay.schemas.decode import Request
 from assay.schemas.evidence import encode_evidence
 from assay.schemas.source import SOURCE_HEADER, OutRecord
 from assay.streams.metrics import Metrics
-from assay.streams.outbox import LossyPublisher, Outbox
+from assay.streams.outbox import LossyPublisher, Make, Outbox
 from assay.streams.publisher import Batches, Publisher
 from assay.tables.entities import EntityAnswer
 from assay.tables.features import features_digest
@@ -44,6 +44,10 @@ class EvidenceLog:
         """`requests` (n,) that were judged, with `features` (n, FEATURE_COUNT) and the entity windows behind them."""
         if requests:
             self._outbox.offer(lambda: self._batch(requests, features, windows, tier))
+
+    def offer_records(self, make: Make) -> None:
+        """Other records for the topic, made when their turn comes."""
+        self._outbox.offer(make)
 
     def _lost(self, records: int) -> None:
         self._metrics.evidence_dropped.inc(records)

@@ -1,37 +1,283 @@
-"""Outcomes: what became of transactions. For now they are checked and counted; risk windows and live quality follow here."""
+"""Outcomes: what became of transactions reaches the risk windows of their entities, and the evaluation of live quality.
 
+For each batch of outcomes: find their transactions, apply to the risk rows what they change, write what is known now, and
+only then finish their offsets. A crash between any two of these counts nothing twice and loses nothing: what is known is
+written last, and risk rows take no offset twice. So the order within a partition of outcomes is never left: an outcome whose
+transaction is not kept yet holds back what comes after it in its partition, for at most `OUTCOME_PATIENCE_S`.
+"""
+
+import asyncio
 import logging
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from pydantic import ValidationError
+from faust.types import TP
 
-from assay.schemas.outcome import read_outcome
+from assay.agents.change_evidence import ChangeEvidence, OffersRecords
+from assay.agents.decided import DecidedBatch, decided_batches
+from assay.agents.live_quality import LiveQuality
+from assay.agents.profiles import Recalled
+from assay.agents.waiting_outcomes import Waiting, WaitingOutcomes, read
+from assay.models.judge import Verdicts
+from assay.schemas.limits import MAX_OUTCOMES_AT_ONCE, MAX_REFUSALS, MAX_UNINDEXED_DECISIONS, REDIS_CATCH_UP_S, REDIS_REST_S
 from assay.streams.metrics import Metrics
+from assay.streams.settings import Settings
+from assay.streams.topics import Topics
+from assay.tables.entity_call import Keyspace
+from assay.tables.learned_rows import LearnedRows, Sequences
+from assay.tables.learning import Arrived, Learnt, learn, own_verdicts, places_of
+from assay.tables.redis_link import OUTAGES, RedisLink
+from assay.tables.risk_call import risk_library
+from assay.tables.transaction_index import index_library
+
+HOLD_PAUSE_S = 0.1  # until it is looked for again, where it is not this worker that keeps it
+LOG_UNKNOWN_S = 60.0
 
 log = logging.getLogger("assay.learn")
 
 
+class OffersChanges(Protocol):
+    """`agents.evidence.EvidenceLog`"""
+
+    def offer_outcomes(self, arrived: list[Arrived], learnt: Learnt, sequences: Sequences) -> None: ...
+    def offer_verdicts(self, batch: DecidedBatch, sequences: Sequences) -> None: ...
+
+
 class Learner:
-    """Reads the outcomes topic, record by record."""
+    """Keeps decided transactions in Redis, and applies outcomes to them: one task, one thing at a time.
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    Args:
+        generation: of the consumer group; records of an older one are dropped, their new owner reads them again.
+        finished: called with a partition of outcomes and its next offset: everything before it is done with.
+        may_write: whether our partitions are still ours.
+        rest: seconds that Redis is left alone after it has failed.
+        clock: epoch, seconds. monotonic: seconds that never go back.
+    """
 
-    async def run(self, stream: Any, consumer: Any) -> None:
-        """For ever; nothing that an outcome says can stop it."""
+    def __init__(
+        self,
+        rows: LearnedRows,
+        evidence: OffersChanges,
+        metrics: Metrics,
+        *,
+        generation: Callable[[], int],
+        finished: Callable[[TP, int], None],
+        may_write: Callable[[], bool] = lambda: True,
+        rest: float = REDIS_REST_S,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rows, self._evidence, self._metrics, self._quality = rows, evidence, metrics, LiveQuality(metrics)
+        self._generation, self._finished, self._may_write = generation, finished, may_write
+        self._rest, self._clock, self._monotonic = rest, clock, monotonic
+        self._waiting = WaitingOutcomes(clock, monotonic)
+        self._decided: deque[DecidedBatch] = deque()
+        self._unindexed = 0  # transactions in there
+        self._closed_generation = -1  # whose partitions have been given up
+        self._at_once, self._refusals, self._unknown = MAX_OUTCOMES_AT_ONCE, 0, 0
+        self._unknown_logged_at = -LOG_UNKNOWN_S
+        self._failing = False
+        self._wake, self._indexed = asyncio.Event(), asyncio.Event()
+        self._indexed.set()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- what comes in
+
+    def start(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def run(self, stream: Any) -> None:
+        """Read a Faust stream of the outcomes topic, record by record, for ever; waits while very many wait."""
         async for event in stream.events():
-            self.learn(event.message.value)
-            consumer.finished[event.message.tp] = event.message.offset + 1
+            await self._waiting.room()
+            self.take(event.message)
 
-    def learn(self, value: bytes | None) -> None:
-        """One outcome; one that is not valid is counted and skipped."""
-        if value is None:
-            return
+    def take(self, message: Any) -> None:
+        """One record. Nothing that an outcome says can stop us: one that is not valid is counted and skipped."""
+        if message.generation_id == self._generation() != self._closed_generation:
+            self._waiting.add(Waiting(message.tp, message.offset, message.timestamp, *read(message.value)))
+            self._wake.set()
+
+    def decided(self, recalled: Recalled, verdicts: Verdicts) -> None:
+        """The decisions of a micro-batch are acknowledged, in the order of micro-batches: keep its transactions, soon."""
         try:
-            outcome = read_outcome(value)
-        except ValueError as error:
-            self._metrics.outcomes.labels("invalid").inc()
-            reasons = error.errors(include_url=False, include_input=False) if isinstance(error, ValidationError) else []
-            log.warning("an outcome can't be read: %s", reasons[0]["msg"] if reasons else type(error).__name__)
+            batches = decided_batches(recalled, verdicts)
+        except Exception:  # the decisions stand, whatever a former owner's look like
+            log.exception("transactions can't be kept")
+            self._metrics.unindexed_dropped.inc(len(recalled.judged_requests))
+            return
+        self.keep(batches)
+
+    def keep(self, batches: Sequence[DecidedBatch]) -> None:
+        """Keep these, some time soon, in their order; the oldest of very many are dropped."""
+        self._decided += batches
+        self._unindexed += sum(map(len, batches))
+        while self._unindexed > MAX_UNINDEXED_DECISIONS:
+            self._drop()
+        if self._decided:
+            self._indexed.clear()
+            self._wake.set()
+
+    # -- ends
+
+    async def drain(self) -> None:
+        """Before partitions are given up: outcomes that wait are left to the next owner, decisions kept if Redis answers."""
+        self._closed_generation = self._generation()
+        self._waiting.clear()
+        if not self._failing:
+            await asyncio.wait([asyncio.ensure_future(self._indexed.wait())], timeout=REDIS_CATCH_UP_S)
+
+    async def close(self) -> None:
+        """What is not kept by then is lost to the outcomes, and counted."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._rows.close()
+        while self._decided:
+            self._drop()
+
+    def age_s(self) -> float:
+        """Of the oldest outcome that waits: seconds since it was appended; 0 where none does."""
+        return self._waiting.age_s()
+
+    # -- one thing at a time
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._turn()
+                self._failing = False
+            except OUTAGES as error:
+                self._failing = True
+                log.warning("outcomes wait for Redis: %r", error)
+                await asyncio.sleep(self._rest)
+                self._wake.set()
+            except Exception:  # a mistake of ours must not end the learning of all that follows
+                log.exception("a turn of the learner failed")
+                await asyncio.sleep(self._rest)
+                self._wake.set()
+
+    async def _turn(self) -> None:
+        """All that waits. Raises one of OUTAGES."""
+        if not self._rows.connected:
+            await self._rows.connect()
+            self._waiting.connected()
+        await self._index()
+        held: set[TP] = set()
+        while (batch := self._waiting.next(self._at_once, held)) and self._may_write():
+            held |= await self._guarded(batch)
+            await self._index()
+        if batch or held:  # what is left: nobody else wakes us for it
+            asyncio.get_running_loop().call_later(HOLD_PAUSE_S, self._wake.set)
+
+    async def _index(self) -> None:
+        """Keep what was decided, one micro-batch after another."""
+        while self._decided:
+            batch = self._decided[0]
+            try:
+                sequences = await self._rows.keep(batch.rows, own_verdicts(batch.rows))
+            except OUTAGES as error:
+                batch.refusals += "script:" in str(error)
+                if batch.refusals < MAX_REFUSALS:
+                    raise
+                log.error("transactions can't be kept: %r", error)
+                self._metrics.unindexed_dropped.inc(len(batch))
+            else:
+                self._evidence.offer_verdicts(batch, sequences)
+            self._leave(batch)
+
+    async def _guarded(self, batch: list[Waiting]) -> set[TP]:
+        """Apply outcomes; what can't be applied again and again is found one by one, counted and left out."""
+        try:
+            held = await self._apply(batch)
+        except OUTAGES as error:
+            self._refusals += "script:" in str(error)
+            if self._refusals < MAX_REFUSALS:
+                raise
+            log.error("outcomes can't be applied: %r", error)
+        except Exception:
+            log.exception("outcomes can't be applied")
         else:
-            self._metrics.outcomes.labels(outcome.status.value).inc()
+            self._at_once, self._refusals = MAX_OUTCOMES_AT_ONCE, 0
+            return held
+        self._refusals = 0
+        if len(batch) == 1:
+            self._finish(batch, {batch[0]: "failed"})
+        self._at_once = 1
+        return set()
+
+    async def _apply(self, batch: list[Waiting]) -> set[TP]:
+        """Apply outcomes and finish them, in each partition up to the first to be waited for. Returns those partitions."""
+        asked = [each for each in batch if each.outcome is not None]
+        places = places_of(_arrived(asked), self._rows.keyspace)
+        found = await self._rows.find(places)
+        missing = {each for each, place in zip(asked, places, strict=True) if place not in found}
+        ready, held = self._waiting.ready(batch, missing)
+        valid = [each for each in ready if each.outcome is not None]
+        arrived = _arrived(valid)
+        learnt = learn(arrived, places_of(arrived, self._rows.keyspace), found)
+        sequences = await self._rows.count_outcomes(learnt.changes)
+        if learnt.kept and not await self._rows.remember(learnt.kept):
+            return held  # another was quicker, a former owner or a sender on a foreign partition: read again
+        self._evidence.offer_outcomes(arrived, learnt, sequences)
+        self._quality.count(learnt.labels)
+        self._finish(ready, {valid[i]: "unknown" for i in learnt.unknown})
+        return held
+
+    def _finish(self, ready: list[Waiting], instead: dict[Waiting, str]) -> None:
+        """They are done with: count them by status, or by what is to be counted instead."""
+        for waiting in ready:
+            status = waiting.instead if waiting.outcome is None else waiting.outcome.status.value
+            if status := instead.get(waiting, status):
+                self._metrics.outcomes.labels(status).inc()
+        for tp, offset in self._waiting.done(ready).items():
+            self._finished(tp, offset)
+        self._log_unknown(sum(status == "unknown" for status in instead.values()))
+
+    def _log_unknown(self, count: int) -> None:
+        self._unknown += count
+        if self._unknown and self._monotonic() - self._unknown_logged_at >= LOG_UNKNOWN_S:
+            log.warning("%d outcomes are of transactions that are not kept: unknown, or too old", self._unknown)
+            self._unknown, self._unknown_logged_at = 0, self._monotonic()
+
+    def _leave(self, batch: DecidedBatch) -> None:
+        if self._decided and self._decided[0] is batch:  # else it was dropped while it was on its way
+            self._decided.popleft()
+            self._unindexed -= len(batch)
+        if not self._decided:
+            self._indexed.set()
+
+    def _drop(self) -> None:
+        batch = self._decided[0]
+        self._leave(batch)
+        self._metrics.unindexed_dropped.inc(len(batch))
+
+
+def learner_of(
+    settings: Settings,
+    topics: Topics,
+    evidence: OffersRecords,
+    metrics: Metrics,
+    *,
+    generation: Callable[[], int],
+    finished: Callable[[TP, int], None],
+    may_write: Callable[[], bool],
+) -> Learner:
+    """The learner of a worker, over a connection to Redis of its own."""
+    prefix, shards = f"{settings.topic_prefix}assay", settings.redis_shards
+    rows = LearnedRows(
+        RedisLink(settings.redis_url.get_secret_value(), (risk_library(), index_library())),
+        Keyspace(prefix, topics.transactions.id, shards),
+        Keyspace(prefix, topics.outcomes_id, shards),
+        expire_s=int(settings.outcome_days * 86_400),
+    )
+    changes = ChangeEvidence(evidence, settings.evidence, settings.outcomes, topics.transactions.partitions)
+    return Learner(rows, changes, metrics, generation=generation, finished=finished, may_write=may_write)
+
+
+def _arrived(batch: list[Waiting]) -> list[Arrived]:
+    return [Arrived(each.tp.partition, each.offset, each.outcome) for each in batch if each.outcome is not None]

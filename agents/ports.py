@@ -1,8 +1,8 @@
 """What the flow does I/O through. Kafka, RocksDB and Redis stand behind these; in the simulation, memory."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,10 @@ from assay.tables.entities import EntityAnswer
 from assay.tables.events import Events
 from assay.tables.partition_state import PartitionState
 from assay.tables.working_rows import StoredRows
+
+if TYPE_CHECKING:
+    from assay.agents.profiles import Recalled
+    from assay.models.judge import Verdicts
 
 
 class Publishes(Protocol):
@@ -83,6 +87,18 @@ class Offers(Protocol):
     ) -> None: ...
 
 
+class Learns(Protocol):
+    """`agents.learn.Learner`"""
+
+    def decided(self, recalled: "Recalled", verdicts: "Verdicts") -> None: ...
+
+
+class Forgets:
+    """Where no outcomes are heard."""
+
+    def decided(self, recalled: "Recalled", verdicts: "Verdicts") -> None: ...
+
+
 class Membership(Protocol):
     """Our place in the consumer group: `agents.worker.Worker`."""
 
@@ -120,3 +136,4 @@ class Ports:
     entities: Observes
     replies: Sends
     evidence: Offers
+    learner: Learns = field(default_factory=Forgets)

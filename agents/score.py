@@ -13,7 +13,7 @@ import numpy.typing as npt
 from assay.agents.answers import Answers
 from assay.agents.flow import Turns
 from assay.agents.memory import Memory
-from assay.agents.ports import Observes, Offers
+from assay.agents.ports import Learns, Observes, Offers
 from assay.agents.profiles import Profiles, Recalled
 from assay.agents.repeats import Repeats
 from assay.agents.said import SaidBefore
@@ -38,13 +38,14 @@ class Scorer:
         in_force: InForce,
         answers: Answers,
         evidence: Offers,
+        learner: Learns,
         memory: Memory,
         repeats: Repeats,
         metrics: Metrics,
     ) -> None:
         self._said, self._profiles, self._entities, self._in_force = said, profiles, entities, in_force
         self._answers, self._evidence, self._memory, self._metrics = answers, evidence, memory, metrics
-        self._repeats, self._publishing = repeats, Turns()
+        self._learner, self._repeats, self._publishing = learner, repeats, Turns()
 
     async def score(self, batch: MicroBatch) -> None:
         """One micro-batch, from records to acknowledged decisions. Raises PublishError: then the process must end."""
@@ -71,6 +72,7 @@ class Scorer:
                 answers = self._answers.prepare(decoded, recalled, verdicts)
             with self._metrics.timed("publish"):
                 await self._answers.publish(answers)  # 6
+            self._learner.decided(recalled, verdicts)
             await self._repeats.look_up(answers.unknown)
             await self._memory.put(batch, recalled.folded)  # 7, 8
         self._evidence.offer(recalled.judged_requests, features, windows, verdicts.tier)

@@ -17,7 +17,7 @@ from faust.types import TP
 
 from assay.agents.core import Core
 from assay.agents.evidence import EvidenceLog
-from assay.agents.learn import Learner
+from assay.agents.learn import learner_of
 from assay.agents.ports import Ports
 from assay.agents.progress import Progress
 from assay.agents.recovery_log import RecoveryLog
@@ -72,13 +72,17 @@ class Worker:
         self.reader = DecisionReader(options, settings.decisions, LOOKUP_TIMEOUT_S)
         self.entities = Entities(
             settings.redis_url.get_secret_value(),
-            prefix=f"{settings.topic_prefix}assay",
+            prefix=settings.entity_prefix,
             shards=settings.redis_shards,
             deadline=settings.redis_timeout_s,
             source=topics.transactions.id,
             families=(BatchRows(),),
             may_write=lambda: self.app.consumer.is_member(),
         )
+        self.learner = learner_of(
+            settings, topics, self.evidence, metrics,
+            generation=lambda: self.generation, finished=self._finished, may_write=lambda: self.app.consumer.is_member(),
+        )  # fmt: skip
         self.source = SourceLog(self.app, options, settings.transactions, settings.publish_timeout_s)
         self.core = Core(
             settings, in_force, self._ports(options), metrics,
@@ -107,6 +111,7 @@ class Worker:
             entities=self.entities,
             replies=self.replies,
             evidence=self.evidence,
+            learner=self.learner,
         )
 
     @property
@@ -127,6 +132,10 @@ class Worker:
         self.app.consumer.finished[TP(self.settings.transactions, partition)] = next_offset
         self.progress.advanced(partition, next_offset)
 
+    def _finished(self, tp: TP, next_offset: int) -> None:
+        """All outcomes before it are done with."""
+        self.app.consumer.finished[tp] = next_offset
+
     def run(self) -> None:
         """Until SIGTERM or Ctrl-C, then drain and commit. Does not return."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -143,6 +152,7 @@ class Worker:
         )  # fmt: skip
         self.evidence.start()
         self.core.start()
+        self.learner.start()
         self._watching = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self._renew_claims())]
         log.info("worker %s: metrics and health on port %d", self.name, port)
 
@@ -157,6 +167,7 @@ class Worker:
         for task in self._watching:
             task.cancel()
         self.core.close()
+        await self.learner.close()  # its last evidence is still to leave
         await asyncio.gather(self.replies.close(CLOSE_TIMEOUT_S), self.evidence.close(CLOSE_TIMEOUT_S))
         parts = (
             self.log_publisher, self.changelog_publisher, self.ownership, self.entities, self.reader, self.source, self.http
@@ -168,6 +179,7 @@ class Worker:
         self.metrics.waiting.set(self.app.waiting.count)
         self.metrics.entity_observations_dropped.set(self.entities.dropped)
         self.metrics.assigned.set(len(self.assigned()))
+        self.metrics.outcomes_age.set(self.learner.age_s())
 
     def _wire(self) -> None:
         """Hang the parts into Faust: two agents, the take-over, the drain, the watch over progress, the end."""
@@ -175,11 +187,8 @@ class Worker:
         self.table.topic_id = self.ownership.topic_id
         self.table.take_over = self._take_over
         self.app.agent(raw_topic(self.app, self.settings.transactions), name="score")(self.core.run)
-        self.app.agent(raw_topic(self.app, self.settings.outcomes), name="learn")(self._learn)
+        self.app.agent(raw_topic(self.app, self.settings.outcomes), name="learn")(self.learner.run)
         self.app.on_before_shutdown.connect(self._closing)
-
-    async def _learn(self, stream: Any) -> None:
-        await Learner(self.metrics).run(stream, self.app.consumer)
 
     async def _take_over(self, generation: int, active: set[TP], standby: set[TP]) -> bool:
         return await self.core.take_over(generation, {tp.partition for tp in active})
@@ -194,6 +203,7 @@ class Worker:
         """Before partitions are given up."""
         self.progress.given_up("partitions were given up")
         await self.core.drain()
+        await self.learner.drain()
 
     async def _renew_claims(self) -> None:
         """Long before brokers forget claims and fences."""

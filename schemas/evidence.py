@@ -65,3 +65,60 @@ def encode_evidence(
         "entity_sequences": entity_sequences,
     }
     return orjson.dumps(evidence, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+CHANGE_HEADER = "assay-change"  # on evidence of a change, which is no decision's: outcomes or verdicts
+
+
+class Counts(BaseModel):
+    """Differences: a reversal takes back what it reverses."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    issuer_declines: int
+    verdicts: Annotated[int, Field(description="our own declines, from the tier full")]
+    disputes: int
+    frauds: int
+    thousandths: Annotated[float, Field(description="amount of fraud, in thousandths of a major unit of the base currency")]
+
+
+class ChangeEvidence(BaseModel):
+    """How what became of one transaction changed the risk windows of its entities, as it is read."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    transaction_id: str
+    user_id: str
+    outcome_id: Annotated[str | None, Field(description="what made it known; null for our own verdict")]
+    source: Annotated[SourceRef, Field(description="record of the outcome; of the transaction for our own verdict")]
+    time_ms: Annotated[int, Field(description="event time of the transaction: epoch, milliseconds")]
+    change: Counts
+    risk_sequences: Annotated[
+        list[int],
+        Field(
+            description="by user, instrument, bin, merchant, device, address: which change of its row this was; 0 where absent"
+        ),
+    ]
+
+
+def encode_change(
+    *,
+    transaction_id: str,
+    user_id: str,
+    outcome_id: str | None,
+    source: Source,
+    time_ms: int,
+    change: Mapping[str, float],
+    risk_sequences: "npt.NDArray[np.int64] | Sequence[int]",
+) -> bytes:
+    """The bytes of one change's evidence. `risk_sequences` has six numbers."""
+    evidence: dict[str, Any] = {
+        "transaction_id": transaction_id,
+        "user_id": user_id,
+        "outcome_id": outcome_id,
+        "source": {"topic": source.topic, "partition": source.partition, "offset": source.offset},
+        "time_ms": time_ms,
+        "change": change,
+        "risk_sequences": risk_sequences,
+    }
+    return orjson.dumps(evidence, option=orjson.OPT_SERIALIZE_NUMPY)

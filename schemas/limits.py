@@ -65,9 +65,16 @@ MAX_CHANGES_A_CALL = 2_048  # of what became of transactions, sent to Redis toge
 
 # Batch features
 MAX_BATCH_VALUE_AGE_S = 90 * 24 * 3600.0  # older values are forgotten, as if they had never been loaded
+MAX_BATCH_VALUES_PER_ENTITY = 64  # in one row, of all lists of features that have written it; those of the oldest as-of go
+BATCH_ROWS_AT_ONCE = 500  # of one command that loads
+BATCH_LOAD_S = 10.0  # for one exchange of a load
 
 # What became of transactions
 MAX_OUTCOMES_PER_TRANSACTION = 16  # those that say to be known latest
+MAX_OUTCOMES_AT_ONCE = 256  # applied together
+MAX_WAITING_OUTCOMES = 1_024  # read and not yet applied; then no more are read
+MAX_UNINDEXED_DECISIONS = 50_000  # transactions decided and not yet kept for their outcomes; the oldest are dropped
+OUTCOME_PATIENCE_S = 5.0  # for the transaction of an outcome to be kept; then it is taken for unknown
 
 # Off the answer path
 MAX_WAITING_EVIDENCE_BATCHES = 256

@@ -69,7 +69,31 @@ class Metrics:
             "assay_entity_observations_dropped", "Observations that no longer fit the queue.", registry=registry
         )
         self.rule_failures = Counter("assay_rule_failures", "Rules that could not be evaluated.", ("rule",), registry=registry)
-        self.outcomes = Counter("assay_outcomes", "Outcomes read.", ("status",), registry=registry)
+        self.outcomes = Counter(
+            "assay_outcomes",
+            "Outcomes by status; those that could not be read are invalid, those of no transaction that is kept unknown.",
+            ("status",),
+            registry=registry,
+        )
+        self.outcomes_age = Gauge(
+            "assay_outcomes_age_seconds", "Age of the oldest outcome that was read and not yet applied.", registry=registry
+        )
+        self.unindexed_dropped = Counter(
+            "assay_unindexed_dropped", "Transactions that their outcomes will not find.", registry=registry
+        )
+        of_label = ("action", "label")
+        self.labelled = Counter(
+            "assay_labelled", "Transactions that became known to be fraud, disputed or genuine.", of_label, registry=registry
+        )
+        self.labelled_amount = Counter(
+            "assay_labelled_amount", "Their amount, in the base currency.", of_label, registry=registry
+        )
+        self.withdrawn = Counter(
+            "assay_labels_withdrawn", "Transactions that are no longer what they were known to be.", of_label, registry=registry
+        )
+        self.withdrawn_amount = Counter(
+            "assay_labels_withdrawn_amount", "Their amount, in the base currency.", of_label, registry=registry
+        )
         self.deadline_missed = Counter("assay_deadline_missed", "Decisions made after their deadline.", registry=registry)
         self.stage = Histogram(
             "assay_stage_seconds",

@@ -40,10 +40,12 @@ class Topics:
     Attributes:
         transactions: where records come from.
         max_bytes: of the topics that we publish to: `max.message.bytes`, what one batch may have.
+        outcomes_id: Kafka's id of the outcomes topic: one that is made anew has another.
     """
 
     transactions: SourceTopic
     max_bytes: Mapping[str, int]
+    outcomes_id: str
 
 
 def topic_specs(settings: Settings) -> list[TopicSpec]:
@@ -83,8 +85,10 @@ async def ensure_topics(settings: Settings) -> Topics:
                 )
             else:
                 await _check_configs(admin, spec)
-        source = await source_topic(partial(topic_id, admin._client), settings, partitions)
-        return Topics(source, {topic: await _max_bytes(admin, topic) for topic in sorted(like_source)})
+        id_of = partial(topic_id, admin._client)
+        source = await source_topic(id_of, settings, partitions)
+        max_bytes = {topic: await _max_bytes(admin, topic) for topic in sorted(like_source)}
+        return Topics(source, max_bytes, await id_of(settings.outcomes))
 
 
 async def source_topic(id_of: Callable[[str], Awaitable[str]], settings: Settings, partitions: int) -> SourceTopic:

@@ -22,6 +22,7 @@ from . import (
     test_bounds_flow,
     test_bounds_kafka,
     test_bounds_memory,
+    test_bounds_outcomes,
     test_bounds_queues,
     test_bounds_risk,
 )
@@ -34,6 +35,7 @@ BESIDE = (
     test_bounds_flow,
     test_bounds_kafka,
     test_bounds_memory,
+    test_bounds_outcomes,
     test_bounds_queues,
     test_bounds_risk,
 )

@@ -1,0 +1,125 @@
+"""Outcomes that were read and are not yet applied, by partition and in order, and which of them are to be waited for."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from faust.types import TP
+from pydantic import ValidationError
+
+from assay.schemas.limits import MAX_WAITING_OUTCOMES, OUTCOME_PATIENCE_S
+from assay.schemas.outcome import Outcome, read_outcome
+
+log = logging.getLogger("assay.learn")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    """One record: where it lies, when it was appended (epoch, seconds), and the outcome, or what is to be counted instead."""
+
+    tp: TP
+    offset: int
+    appended_s: float
+    outcome: Outcome | None
+    instead: str = ""  # "invalid"; "" for a tombstone
+
+
+class WaitingOutcomes:
+    """Those of all partitions. Clocks as in `Learner`."""
+
+    def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._clock, self._monotonic = clock, monotonic
+        self._partitions: dict[TP, deque[Waiting]] = {}
+        self._patience: dict[TP, tuple[int, float]] = {}  # (offset, until): the first that is waited for
+        self._connected_at = monotonic()
+        self._count = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def room(self) -> None:
+        """Return once there is room for another one."""
+        await self._room.wait()
+
+    def connected(self) -> None:
+        """Redis has just come back: transactions that were decided meanwhile are on their way to it."""
+        self._connected_at = self._monotonic()
+
+    def add(self, waiting: Waiting) -> None:
+        """One more of a partition, behind those that are there."""
+        self._partitions.setdefault(waiting.tp, deque()).append(waiting)
+        self._change(1)
+
+    def next(self, most: int, held: Collection[TP]) -> list[Waiting]:
+        """At most so many, those of a partition in their order; none of the partitions that are held."""
+        taken: list[Waiting] = []
+        for tp, queue in self._partitions.items():
+            if tp not in held:
+                taken += islice(queue, most - len(taken))
+        return taken
+
+    def ready(self, batch: Sequence[Waiting], missing: Collection[Waiting]) -> tuple[list[Waiting], set[TP]]:
+        """What may be finished of a batch: in each partition, what is before the first missing one that may still be found.
+
+        Returns it, and the partitions in which something is left.
+        """
+        ready, held = [], set[TP]()
+        for each in batch:
+            if each.tp not in held and each in missing and self._may_be_found(each):
+                held.add(each.tp)
+            if each.tp not in held:
+                ready.append(each)
+        return ready, held
+
+    def done(self, ready: Sequence[Waiting]) -> dict[TP, int]:
+        """They are finished. Returns the next offset of each partition, but of those given up meanwhile."""
+        reached: dict[TP, int] = {}
+        for waiting in ready:
+            queue = self._partitions.get(waiting.tp)
+            if queue and queue[0] is waiting:
+                queue.popleft()
+                self._change(-1)
+                reached[waiting.tp] = waiting.offset + 1
+        return reached
+
+    def clear(self) -> None:
+        """Partitions are given up: what waits is read again by its next owner."""
+        self._partitions.clear()
+        self._patience.clear()
+        self._change(-self._count)
+
+    def age_s(self) -> float:
+        """Of the oldest one: seconds since it was appended; 0 where none waits."""
+        oldest = min((queue[0].appended_s for queue in self._partitions.values() if queue), default=None)
+        return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
+
+    def _may_be_found(self, waiting: Waiting) -> bool:
+        """Whether its transaction may be about to be kept: it is young, or Redis was away until a moment ago."""
+        now = self._monotonic()
+        offset, until = self._patience.get(waiting.tp, (-1, 0.0))
+        if offset != waiting.offset:
+            age_s = max(0.0, self._clock() - waiting.appended_s)  # never more patience for one from the future
+            until = now + OUTCOME_PATIENCE_S - age_s
+            self._patience[waiting.tp] = waiting.offset, until
+        return now < max(until, self._connected_at + OUTCOME_PATIENCE_S)
+
+    def _change(self, by: int) -> None:
+        self._count += by
+        if self._count < MAX_WAITING_OUTCOMES:
+            self._room.set()
+        else:
+            self._room.clear()
+
+
+def read(value: bytes | None) -> tuple[Outcome | None, str]:
+    """An outcome from its bytes, or what is to be counted in its place: "" for a tombstone, "invalid"."""
+    if value is None:
+        return None, ""
+    try:
+        return read_outcome(value), ""
+    except ValueError as error:
+        reasons = error.errors(include_url=False, include_input=False) if isinstance(error, ValidationError) else []
+        log.warning("an outcome can't be read: %s", reasons[0]["msg"] if reasons else type(error).__name__)
+        return None, "invalid"
