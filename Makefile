@@ -13,7 +13,7 @@ FROM ?= 0
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(shell [ -t 2 ] || echo --quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint lock docs demo bench bench-recovery chaos sim wheel clean
+.PHONY: help setup test lint lock docs demo bench bench-entities bench-recovery chaos sim wheel clean
 
 help: ## show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ demo: setup ## everything at once: services, training, two workers, live payment
 bench: setup ## measure: drain, latency, CPU per stage
 	@$(BIN)/assay services fetch
 	@$(BIN)/python perf/bench.py $(ARGS)
+
+bench-entities: setup ## measure: entity windows on one Redis and on a cluster of three
+	@$(BIN)/python perf/entities.py $(ARGS)
 
 bench-recovery: setup ## measure: profiles read back from the changelog, and the take-over after a kill
 	@$(BIN)/assay services fetch

@@ -140,9 +140,10 @@ def versions(running: Running) -> str:
         except metadata.PackageNotFoundError:
             continue
     kafka = f"Kafka {KAFKA_VERSION}" if running.origin.get("kafka") != "environment" else "a Kafka from the environment"
+    kafka = f"{kafka} ({running.origin.get('kafka')}), " if running.bootstrap_servers else ""
     redis = probes.ask_redis(running.redis_url).version
     return (
-        f"Python {platform.python_version()}, {', '.join(installed)}; {kafka} ({running.origin.get('kafka')}), Redis or "
+        f"Python {platform.python_version()}, {', '.join(installed)}; {kafka}Redis or "
         f"Valkey {redis} ({running.origin.get('redis')}); {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
     )
 
@@ -151,7 +152,7 @@ def write(text: str, figures: Mapping[str, Any], asked: str, running: Running) -
     """Put a dated section below the heading of `RESULTS.md`, above the older ones."""
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     section = f"## {now}\n\n{versions(running)}.\n\n{asked}\n\n{text}\n\n```json\n{json.dumps(figures)}\n```\n"
-    heading = "# Results\n\nWritten by `perf/bench.py --write`, the latest first. What the figures mean: [README](README.md).\n"
+    heading = "# Results\n\nWritten by `perf/*.py --write`, the latest first. What the figures mean: [README](README.md).\n"
     old = RESULTS.read_text().partition("\n## ")[2] if RESULTS.exists() else ""
     RESULTS.write_text(f"{heading}\n{section}" + (f"\n## {old}" if old else ""))
 
