@@ -106,6 +106,21 @@ def test_the_doctor_tells_of_a_master_that_evicts(cluster: LocalCluster) -> None
     assert "allkeys-lru" in check.found
 
 
+async def test_the_password_of_the_url_is_given_to_every_node(own_cluster: LocalCluster) -> None:
+    for node in range(3):
+        await asyncio.to_thread(own_cluster.ask, node, "CONFIG", "SET", "requirepass", "a-word")
+    events, partitions = payments(100)
+    entities = fresh(own_cluster.url.replace("//", "//:a-word@"), prefix=PREFIX, shards=SHARDS)
+    await entities.start()
+    answer = await observe(entities, events, partitions)
+    await entities.close()
+    assert_same(answer, expected(events))
+    strangers = fresh(own_cluster.url, prefix=PREFIX, shards=SHARDS)
+    with pytest.raises(ServiceError, match="credentials"):
+        await strangers.start()
+    await strangers.close()
+
+
 class Move:
     """One slot on its way to the next node, step by step, as `redis-cli --cluster reshard` does it."""
 
