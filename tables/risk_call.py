@@ -16,9 +16,12 @@ from assay.schemas.limits import MAX_CHANGES_A_CALL
 from assay.tables import risk_layout as layout
 from assay.tables.changes import CHANGED_KINDS, COUNTED, Changes
 from assay.tables.entity_call import Keyspace
+from assay.tables.lookups import LETTERS, hash_tag
 from assay.tables.redis_link import Command
 
 EXPIRE_S = 39 * 24 * 60 * 60  # no window reaches a tile that long after the row was last written
+_KIND_LETTERS = np.array([LETTERS[kind] for kind in CHANGED_KINDS])
+_ROW_NAME = np.dtype([("letter", "S1"), ("digest", "<u8")])  # what follows the marker in a key
 _PAYLOAD_HEADER = np.dtype([("changes", "<u4"), ("partitions", "<u4"), ("expire_s", "<u4"), ("unused", "<u4")])
 _RECORD = np.dtype(
     [
@@ -87,14 +90,14 @@ def _call(
 ) -> RiskCall:
     places = np.flatnonzero(here.any(axis=1))
     here = here[places]
-    keys = np.zeros(np.count_nonzero(here), layout.ROW_NAME)
-    keys["letter"] = np.frombuffer(layout.KIND_LETTERS, "S1")[np.nonzero(here)[1]]
+    keys = np.zeros(np.count_nonzero(here), _ROW_NAME)
+    keys["letter"] = _KIND_LETTERS[np.nonzero(here)[1]]
     keys["digest"] = digests[places][here]
     distinct, which = np.unique(keys, return_inverse=True)
     index = np.zeros(here.shape, np.uint16)
     index[here] = which + 1
     payload = _payload(changes[places], index)
-    tag = b"{%s:%d}:" % (keyspace.prefix.encode(), shard)
+    tag = hash_tag(keyspace, shard)
     applied = tag + f"learnt:{stream}:{keyspace.source}".encode()
     names = [tag + layout.MARKER + name.tobytes() for name in distinct]
     words = [b"FCALL", risk_library()[1].encode(), b"%d" % (1 + len(names)), applied, *names, payload]

@@ -26,21 +26,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from assay.tables.changes import CHANGED_KINDS, COUNTED
+from assay.tables.changes import CHANGED_KINDS
 from assay.tables.compiled import compiled
 from assay.tables.events import Events
 from assay.tables.features import DAY, FRAUD_PRIOR, FRAUD_PRIOR_WEIGHT, HOUR, LABEL_DELAY_S, MINUTE, Feature
 
 MARKER = b"r"  # of the keys; rows of another layout need another one
-KIND_LETTERS = b"uibmda"  # in the order of CHANGED_KINDS
-ROW_NAME = np.dtype([("letter", "S1"), ("digest", "<u8")])  # what follows the marker in a key
 ABSENT = -1.0
 
 HEADER_BYTES = 24
 TILE_BYTES = 32
 TILE_S = (MINUTE, HOUR, DAY)
 TILES_BACK = (60, 24, 37)  # how far behind the clock's tile the oldest lies
-MEASURES = (*COUNTED, "fraud_sum", "fraud_share")  # in the order of a tile, and what is made of them
+ROW_BYTES = HEADER_BYTES + TILE_BYTES * sum(back + 1 for back in TILES_BACK)  # at most
+MEASURES = ("issuer_declines", "declined", "disputes", "frauds", "fraud_sum", "fraud_share")  # those of a tile first
 FRAUDS, FRAUD_SUM, FRAUD_SHARE = 3, 4, 5
 MIN_TIME_MS = (TILES_BACK[-1] + 1) * DAY * 1000  # no tile that a window reaches back to has a negative number
 MAX_TIME_MS = (2**24 - 1) * 300_000  # as in the entity windows: until the year 2129
@@ -166,8 +165,8 @@ def read_rows(
     columns: npt.NDArray[np.void],
     windows: npt.NDArray[np.float32],
     out: npt.NDArray[np.float32],
-) -> None:
-    """Write the features of events (n,) into out (n, c).
+) -> int:
+    """Write the features of events (n,) into out (n, c), and return how many rows can't be read.
 
     index (n, 6) says which row belongs to event and kind, -1 where the event has no such entity; windows (n, block) are the
     columns from Redis. Of a row that can't be read nothing is known: NaN.
@@ -181,6 +180,7 @@ def read_rows(
     wide = np.require(tiny.view(np.float64), requirements="A")  # a copy where the bytes don't lie as compiled loops need them
     views = (wide.view(np.uint8), wide.view(np.int32), wide)
     _read_rows(views, starts, index, times_of(events["time_ms"]), columns, TILE_MS, windows, PRIOR, out)
+    return int(np.count_nonzero(starts == _UNREADABLE))
 
 
 def _is_row(row: bytes) -> bool:
