@@ -15,6 +15,7 @@ from assay.agents.rebuild import Refold
 from assay.deploy.progress_bars import Report
 from assay.deploy.rebuild_log import Log, dead_letters, has_dead_letter
 from assay.schemas.errors import ServiceError
+from assay.schemas.evidence import is_change
 from assay.schemas.source import Source, SourceTopic
 from assay.streams.kafka import client_options
 from assay.streams.reading import partitions_of
@@ -85,7 +86,7 @@ async def _evidence(log: Log, settings: Settings, partitions: int, report: Repor
 def _note(records: Sequence[ConsumerRecord], digest: str, logged: dict[Source, Logged]) -> int:
     others = 0
     for record in records:
-        if record.value is None:
+        if record.value is None or is_change(record.headers):
             continue
         evidence = orjson.loads(record.value)
         if evidence["features_digest"] != digest:

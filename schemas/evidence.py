@@ -30,7 +30,7 @@ class Evidence(BaseModel):
     ages_ms: Annotated[dict[str, float | None], Field(description="how old what features were read from was, by source")]
     entity_sequences: Annotated[
         list[int] | None,
-        Field(description="by instrument, merchant, device, address: which observation of the entity this was; 0 where absent"),
+        Field(description="by instrument, bin, merchant, device, address: which of its observations this was; 0 where absent"),
     ]
 
 
@@ -50,7 +50,7 @@ def encode_evidence(
     """The bytes of one decision's evidence.
 
     `features` is one row of the feature matrix, C-contiguous: float32 is written with the digits that bring the same
-    float32 back, NaN as null. `entity_sequences` has four numbers, or is None where the entities did not answer.
+    float32 back, NaN as null. `entity_sequences` has five numbers, or is None where the entities did not answer.
     """
     evidence: dict[str, Any] = {
         "transaction_id": transaction_id,
@@ -68,6 +68,11 @@ def encode_evidence(
 
 
 CHANGE_HEADER = "assay-change"  # on evidence of a change, which is no decision's: outcomes or verdicts
+
+
+def is_change(headers: Sequence[tuple[str, bytes | None]]) -> bool:
+    """Whether a record of the evidence topic, by its headers, is a `ChangeEvidence`, not the `Evidence` of a decision."""
+    return any(name == CHANGE_HEADER for name, _ in headers)
 
 
 class Counts(BaseModel):

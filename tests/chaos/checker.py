@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 from aiokafka.structs import ConsumerRecord
 
+from assay.schemas.evidence import is_change
 from assay.schemas.refusal import ERROR_HEADER
 from assay.schemas.source import FENCE_HEADER, SOURCE_HEADER, Source
 from assay.tables.features import PROFILE_FEATURES
@@ -139,7 +140,7 @@ class Checker:
     def evidence(self, records: Sequence[ConsumerRecord]) -> None:
         """Any records of `evidence`."""
         for record in records:
-            if self._is_fence(record):
+            if self._is_fence(record) or is_change(record.headers):
                 continue
             place, expected = self._source(record)
             values = np.array(orjson.loads(record.value)["features"][:PROFILE_FEATURES], np.float32)

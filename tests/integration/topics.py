@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import ConsumerRecord
 
+from assay.schemas.evidence import is_change
 from assay.schemas.source import SOURCE_HEADER, Source
 
 PARTITIONS = 3
@@ -52,7 +53,7 @@ class Topics:
 
     Attributes:
         seen: topic (without the prefix) -> all its records so far, in order within each partition, but for fences and
-            what the changelog keeps beside rows.
+            what the changelog keeps beside rows. Evidence of changes stands apart from that of decisions, as "changes".
     """
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
@@ -60,7 +61,7 @@ class Topics:
         self._admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         self._producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_request_size=MAX_REQUEST_BYTES, linger_ms=2)
         self._consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20)
-        self.seen: dict[str, list[ConsumerRecord]] = {name: [] for name in WATCHED}
+        self.seen: dict[str, list[ConsumerRecord]] = {name: [] for name in (*WATCHED, "changes")}
         self._read = 0
         self._changed = asyncio.Condition()
 
@@ -149,6 +150,9 @@ class Topics:
             async with self._changed:
                 for tp, records in fetched.items():
                     self._read += len(records)
-                    self.seen[tp.topic.removeprefix(self._prefix)] += [r for r in records if not _bookkeeping(r)]
+                    for record in records:
+                        if not _bookkeeping(record):
+                            name = "changes" if is_change(record.headers) else tp.topic.removeprefix(self._prefix)
+                            self.seen[name].append(record)
                 if fetched:
                     self._changed.notify_all()
