@@ -101,7 +101,7 @@ def read_history(
     need_labels: bool = False,
 ) -> History:
     """The transactions of a file from the day `since` to before the day `until` (UTC). Raises InputError."""
-    frame = _read(path)
+    frame = read_table(path)
     fields = resolve(mapping, frame.columns, path)
     if label not in frame.columns and (need_labels or label != DEFAULT_LABEL):
         raise InputError(f"{path} has no column {label}", expected=f"one of {', '.join(frame.columns)}", mend="--label COLUMN")
@@ -120,7 +120,8 @@ def read_history(
     return History(path, labels, frame[_TIME].fill_null(0).to_numpy(), frame, fields)
 
 
-def _read(path: Path) -> pl.DataFrame:
+def read_table(path: Path) -> pl.DataFrame:
+    """A file of rows; CSV as text throughout. Raises InputError."""
     readers: dict[str, Callable[[Path], pl.DataFrame]] = {
         ".parquet": pl.read_parquet,
         # As text: an amount must not pass through a float, nor lose an identifier its zeros.

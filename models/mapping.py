@@ -9,7 +9,7 @@ Columns that are named like our fields (`merchant.id`) need no mention.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -35,7 +35,11 @@ _SELDOM_CONSTANT = {
     "merchant.id",
     "instrument.id",
     "device.id",
+    "id",  # of batch features
+    "value",
+    "as_of",
 }
+NEEDED = ("transaction_id", "user_id", "amount", "currency", "timestamp", "merchant.id")
 
 
 def _field_names(model: type[BaseModel], prefix: str = "") -> Iterable[str]:
@@ -60,10 +64,10 @@ class Column:
     factor: Decimal = Decimal(1)
 
 
-def parse_mapping(options: Iterable[str], file: Path | None = None) -> dict[str, str]:
+def parse_mapping(options: Iterable[str], file: Path | None = None, fields: Collection[str] = FIELDS) -> dict[str, str]:
     """field -> what it is, from `FIELD=COLUMN` options and a YAML file of the same (`FIELD: COLUMN`); options win.
 
-    Raises InputError.
+    `fields`: those that there are; of a transaction also `attributes.NAME`. Raises InputError.
     """
     mapping: dict[str, str] = {}
     if file is not None:
@@ -80,17 +84,24 @@ def parse_mapping(options: Iterable[str], file: Path | None = None) -> dict[str,
             raise InputError(f"{option!r} maps nothing", expected="FIELD=COLUMN, such as user_id=customer_id")
         mapping[field.strip()] = column.strip()
     for field in mapping:
-        if field not in FIELDS and not (field.startswith(ATTRIBUTE) and len(field) > len(ATTRIBUTE)):
-            raise InputError(f"there is no field {field}", expected=f"one of {', '.join(FIELDS)}, attributes.NAME")
+        if field not in fields and not (fields is FIELDS and field.startswith(ATTRIBUTE) and len(field) > len(ATTRIBUTE)):
+            more = ", attributes.NAME" if fields is FIELDS else ""
+            raise InputError(f"there is no field {field}", expected=f"one of {', '.join(fields)}{more}")
     return mapping
 
 
-def resolve(mapping: Mapping[str, str], columns: Iterable[str], path: Path) -> dict[str, Column]:
+def resolve(
+    mapping: Mapping[str, str],
+    columns: Iterable[str],
+    path: Path,
+    fields: Collection[str] = FIELDS,
+    needed: Iterable[str] = NEEDED,
+) -> dict[str, Column]:
     """What each field comes from in a table with these columns. Raises InputError, which names the file."""
     there = list(columns)
-    resolved = {name: Column(name) for name in there if name in FIELDS or name.startswith(ATTRIBUTE)}
+    resolved = {name: Column(name) for name in there if name in fields or (fields is FIELDS and name.startswith(ATTRIBUTE))}
     resolved |= {field: _column(field, text, there, path) for field, text in mapping.items()}
-    for field in ("transaction_id", "user_id", "amount", "currency", "timestamp", "merchant.id"):
+    for field in needed:
         if field not in resolved:
             raise InputError(
                 f"{path}: nothing says which column is {field}",

@@ -1,0 +1,104 @@
+"""Batch features into Redis: values join the rows that are there, so that an older as-of time never replaces a newer one.
+
+Loads may overlap and be repeated: each row is merged by Redis itself (`batch_rows.lua`), in one step.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from assay.schemas.errors import ServiceError
+from assay.schemas.limits import BATCH_LOAD_S, BATCH_ROWS_AT_ONCE, MAX_BATCH_VALUE_AGE_S, MAX_BATCH_VALUES_PER_ENTITY
+from assay.tables.batch_history import BatchValues, State, states
+from assay.tables.batch_rows import VERSION, BatchRows
+from assay.tables.entity_call import Keyspace
+from assay.tables.lookups import hash_tag, row_key
+from assay.tables.redis_link import OUTAGES, Command, RedisLink
+
+COMMANDS_AT_ONCE = 8
+
+Progress = Callable[[int, int], None]  # (rows written, of how many)
+
+
+class Loaded(NamedTuple):
+    """What came of a load: rows that were written, values given, those of them that were older than what is there."""
+
+    rows: int
+    values: int
+    outdated: int
+
+
+class _Call(NamedTuple):
+    command: Command
+    rows: int
+
+
+async def load(values: BatchValues, url: str, keyspace: Keyspace, progress: Progress | None = None) -> Loaded:
+    """Write all values. Raises ServiceError; what was written until then stays, and may be loaded again."""
+    newest = [group[-1] for group in _entities(values)]
+    link = RedisLink(url, (), [hash_tag(keyspace, shard) for shard in range(keyspace.shards)])
+    written, outdated = 0, len(values) - sum(len(state.values) for state in newest)
+    try:
+        await link.connect()
+        for calls in _some(_calls(newest, keyspace)):
+            until = asyncio.get_running_loop().time() + BATCH_LOAD_S
+            for reply in await link.exchange([call.command for call in calls], until):
+                outdated += reply if isinstance(reply, int) else 0
+            written += sum(call.rows for call in calls)
+            if progress is not None:
+                progress(written, len(newest))
+    except OUTAGES as error:
+        raise ServiceError(
+            f"Redis at {link.address} did not take all rows: {written:,} of {len(newest):,} are written",
+            expected="Redis 7 or Valkey 7, or newer, and the right to EVAL, GET and SET",
+            got=str(error) or type(error).__name__,
+            mend="see that it answers and has room, then load the file again: what is there already does no harm",
+        ) from error
+    finally:
+        await link.disconnect()
+    return Loaded(written, len(values), outdated)
+
+
+def _entities(values: BatchValues) -> Iterator[list[State]]:
+    for _, group in groupby(states(values), lambda state: state[:2]):
+        yield list(group)
+
+
+def _calls(newest: Iterable[State], keyspace: Keyspace) -> Iterator[_Call]:
+    """Commands of so many rows each, of one shard each."""
+    waiting: dict[bytes, list[tuple[bytes, bytes]]] = {}
+    for state in newest:
+        tag, key = row_key(keyspace, BatchRows.marker, state.kind, state.digest)
+        rows = waiting.setdefault(tag, [])
+        rows.append((key, b"".join(state.values.values())))
+        if len(rows) == BATCH_ROWS_AT_ONCE:
+            yield _call(tag, waiting.pop(tag))
+    for tag, rows in waiting.items():
+        yield _call(tag, rows)
+
+
+def _call(tag: bytes, rows: list[tuple[bytes, bytes]]) -> _Call:
+    kept, most = b"%d" % (MAX_BATCH_VALUE_AGE_S * 1000), b"%d" % MAX_BATCH_VALUES_PER_ENTITY
+    words = [b"EVAL", _script(), b"%d" % len(rows), *(key for key, _ in rows)]
+    words += [kept, most, VERSION.to_bytes(4, "little"), *(values for _, values in rows)]
+    packed = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+    return _Call(Command(tag, (packed,)), len(rows))
+
+
+def _some(calls: Iterator[_Call]) -> Iterator[list[_Call]]:
+    some: list[_Call] = []
+    for call in calls:
+        some.append(call)
+        if len(some) == COMMANDS_AT_ONCE:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+@cache
+def _script() -> bytes:
+    return Path(__file__).with_name("batch_rows.lua").read_bytes()
