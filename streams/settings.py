@@ -101,7 +101,7 @@ class Settings(BaseSettings):
         90.0,
         ge=1,
         le=3_650,
-        description="Days that Redis keeps a decided transaction for its outcomes (250 bytes each, 780 at most).",
+        description="Days that Redis keeps a decided transaction for its outcomes: 210 bytes each, 740 at most.",
     )
     hash_key: SecretStr = Field(
         SecretStr("assay-development"), description="Key of the digests that stand for card numbers and identifiers."

@@ -3,7 +3,8 @@
     key     {prefix:shard}:t: and the digests of user (8 bytes) and transaction (16): a user's lie in one shard
     value   ENTRY (72 bytes); once something was heard of it, that too (`tables.outcomes`, at most 530 bytes more)
 
-Redis 7 and Valkey take 250 bytes for one that nothing was heard of, with a prefix of 16 characters (measured, expiry included).
+Valkey 9 takes 210 bytes of memory for one that nothing was heard of, key and expiry included, and 2.3 us of CPU to keep it
+(measured with 400,000 and a prefix of 16 characters).
 """
 
 from collections.abc import Mapping, Sequence
