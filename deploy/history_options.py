@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from assay.models.history import History
+    from assay.tables.batch_history import BatchHistory
 
 Table = Annotated[Path, typer.Argument(help="Transactions: .parquet, .csv or .jsonl; one a row.", show_default=False)]
 Map = Annotated[
@@ -29,11 +30,31 @@ Until = Annotated[
     typer.Option("--until", formats=["%Y-%m-%d"], metavar="DAY", help="First day that is no longer read (UTC)."),
 ]
 WarmUp = Annotated[float, typer.Option("--warm-up", min=0, help="Days at the start that only fill the profiles.")]
+LabelDelay = Annotated[
+    float,
+    typer.Option(
+        "--label-delay",
+        min=0,
+        metavar="DAYS",
+        help="How long after a payment its fraud is known: features count it from then on.",
+    ),
+]
 SkipRefused = Annotated[
     bool,
     typer.Option("--skip-refused", help="Leave out rows that are no valid transaction, as the stream does, and count them."),
 ]
 RatesFile = Annotated[Path | None, typer.Option("--rates", help="Exchange rates (CSV); else those of the settings.")]
+BatchFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--batch-features",
+        help="Values of batch features over time, in the form that `assay features load` takes: each payment sees what had "
+        "been loaded by then.",
+    ),
+]
+BatchDelay = Annotated[
+    float, typer.Option("--batch-delay", min=0, help="Hours from the as-of time of such a value until it was loaded.")
+]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object for a machine to read.")]
 
 
@@ -66,6 +87,17 @@ def read(
             f"{left_out:,} rows left out; the first: {first}", highlight=False, markup=False, soft_wrap=True
         )
     return kept, left_out
+
+
+def batch_history(path: Path | None, delay_hours: float) -> "BatchHistory":
+    """The batch features that the options name, read as they had been loaded."""
+    import time
+
+    from assay.models.batch_file import read_batch_file
+    from assay.tables.batch_history import BatchHistory
+
+    values = None if path is None else read_batch_file(path, now_ms=int(time.time() * 1000))
+    return BatchHistory(values, known_after_ms=round(delay_hours * 3_600_000))
 
 
 def _day(moment: datetime | None) -> date | None:

@@ -5,7 +5,23 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.deploy.history_options import From, Json, Label, Map, MapFile, RatesFile, SkipRefused, Table, Until, WarmUp, read
+from assay.deploy.history_options import (
+    BatchDelay,
+    BatchFile,
+    From,
+    Json,
+    Label,
+    LabelDelay,
+    Map,
+    MapFile,
+    RatesFile,
+    SkipRefused,
+    Table,
+    Until,
+    WarmUp,
+    batch_history,
+    read,
+)
 
 
 def score(
@@ -16,6 +32,7 @@ def score(
     map_: Map = None,
     map_file: MapFile = None,
     label: Label = "fraud",
+    label_delay: LabelDelay = 7.0,
     from_: From = None,
     until: Until = None,
     warm_up: WarmUp = 0.0,
@@ -23,6 +40,8 @@ def score(
         str, typer.Option(help="How much of the system answers: full, no_entities, lead_model or rules_only.")
     ] = "full",
     skip_refused: SkipRefused = False,
+    batch_features: BatchFile = None,
+    batch_delay: BatchDelay = 0.0,
     rates: RatesFile = None,
     json_: Json = False,
 ) -> None:
@@ -52,12 +71,14 @@ def score(
     with writer(out) as write:
         loaded = Bundle.load(settings.bundle)
         judge = Judge(loaded, Rules.load(settings.rules))
+        batch = batch_history(batch_features, batch_delay)
         history, left_out = read(table, map_, map_file, label, from_, until, skip_refused)
         first = int(history.times_ms.searchsorted(history.times_ms[0] + warm_up * DAY_MS)) if warm_up else 0
         tally = Tally()
         known_rates = Rates.load(settings.rates or SHIPPED_RATES)
         with progress_bars() as report:
-            for judged in judge_history(history, judge, known_rates, first=first, tier=Tier(tier), progress=report):
+            options: dict[str, Any] = {"batch": batch, "first": first, "label_delay_days": label_delay, "progress": report}
+            for judged in judge_history(history, judge, known_rates, tier=Tier(tier), **options):
                 tally.add(judged)
                 write(judged, loaded.version)
     labels = None if history.labels is None else history.labels[first:]

@@ -5,7 +5,23 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.deploy.history_options import From, Json, Label, Map, MapFile, RatesFile, SkipRefused, Table, Until, WarmUp, read
+from assay.deploy.history_options import (
+    BatchDelay,
+    BatchFile,
+    From,
+    Json,
+    Label,
+    LabelDelay,
+    Map,
+    MapFile,
+    RatesFile,
+    SkipRefused,
+    Table,
+    Until,
+    WarmUp,
+    batch_history,
+    read,
+)
 
 
 def train(
@@ -16,12 +32,15 @@ def train(
     map_: Map = None,
     map_file: MapFile = None,
     label: Label = "fraud",
+    label_delay: LabelDelay = 7.0,
     from_: From = None,
     until: Until = None,
     warm_up: WarmUp = 0.0,
     holdout: Annotated[float, typer.Option(min=0, max=0.8, help="Share, the latest, that is kept for the report.")] = 0.15,
     gap: Annotated[float, typer.Option(min=0, help="Days before it that are left out: labels not known yet.")] = 0.0,
     skip_refused: SkipRefused = False,
+    batch_features: BatchFile = None,
+    batch_delay: BatchDelay = 0.0,
     rates: RatesFile = None,
     seed: Annotated[int, typer.Option(help="Of the random choices in training.")] = 7,
     threads: Annotated[int, typer.Option(min=1, help="Processor cores that training uses.")] = 2,
@@ -34,6 +53,7 @@ def train(
       assay train history.parquet --out bundle
       assay train tx.csv --out bundle --map user_id=customer --map amount=cents/100 --map currency=EUR --label is_fraud
       assay train history.parquet --out bundle --from 2026-01-01 --until 2026-03-01 --gap 7
+      assay train history.parquet --out bundle --batch-features dispute-rates.parquet --batch-delay 3
     """
     from assay.deploy.progress_bars import progress_bars
     from assay.models.bundle import check_writable
@@ -44,6 +64,7 @@ def train(
 
     settings = Settings.load(bundle=out, rates=rates)
     check_writable(settings.bundle)
+    batch = batch_history(batch_features, batch_delay)
     history, left_out = read(table, map_, map_file, label, from_, until, skip_refused, need_labels=True)
     with progress_bars() as report:
         bundle = make(
@@ -51,6 +72,8 @@ def train(
             history.labels if history.labels is not None else (),
             settings.bundle,
             rates=Rates.load(settings.rates or SHIPPED_RATES),
+            batch=batch,
+            label_delay_days=label_delay,
             split=Split(holdout=holdout, warm_up_days=warm_up, gap_days=gap),
             seed=seed,
             nthread=threads,

@@ -10,12 +10,14 @@ import numpy.typing as npt
 
 from assay.models.costs import Costs
 from assay.models.evaluate import outcome, ranking
-from assay.models.history import History
+from assay.models.history import DAY_MS, History
 from assay.models.judge import Judge, Verdicts
 from assay.schemas.decision import Action, Tier
 from assay.schemas.limits import MAX_BATCH_TRANSACTIONS
 from assay.schemas.transaction import Transaction
-from assay.tables.features import NAMES
+from assay.tables.batch_history import BatchHistory
+from assay.tables.changes import changes_of_labels
+from assay.tables.features import DAY, LABEL_DELAY_S, NAMES
 from assay.tables.rates import Rates
 from assay.tables.replay import events_of, replay_events
 
@@ -35,11 +37,20 @@ class Judged:
 
 
 def judge_history(
-    history: History, judge: Judge, rates: Rates, *, first: int = 0, tier: Tier = Tier.FULL, progress: Progress | None = None
+    history: History,
+    judge: Judge,
+    rates: Rates,
+    *,
+    batch: BatchHistory | None = None,
+    first: int = 0,
+    tier: Tier = Tier.FULL,
+    label_delay_days: float = LABEL_DELAY_S / DAY,
+    progress: Progress | None = None,
 ) -> Iterator[Judged]:
     """Verdicts of a history in micro-batches, in its order, from row `first` on; the rows before only fill the profiles.
 
-    Raises InputError where a row can't be used.
+    `batch`: the batch features that were loaded meanwhile. `label_delay_days`: how long after a payment its label became known,
+    where there are labels; later payments count it from then on. Raises InputError where a row can't be used.
     """
     told = progress or (lambda stage, done, total: None)
     total = len(history)
@@ -51,7 +62,9 @@ def judge_history(
         done += count
         told("replay", done, total)
 
-    features = replay_events(events, replayed)
+    fraud = np.zeros(total, np.bool_) if history.labels is None else history.labels
+    changes, known_before = changes_of_labels(events, fraud, round(label_delay_days * DAY_MS))
+    features = replay_events(events, replayed, batch=batch, changes=changes, known_before=known_before)
     for start in range(first, total, MAX_BATCH_TRANSACTIONS):
         stop = min(start + MAX_BATCH_TRANSACTIONS, total)
         transactions = history.part(start, stop)

@@ -25,11 +25,14 @@ from assay.models.reasons import SHIPPED
 from assay.schemas.decision import Tier
 from assay.schemas.errors import InputError
 from assay.schemas.transaction import Transaction
-from assay.tables.features import MODEL_FEATURES, NAMES, PROFILE_FEATURES
+from assay.tables.batch_history import BatchHistory
+from assay.tables.changes import changes_of_labels
+from assay.tables.features import DAY, LABEL_DELAY_S, MODEL_FEATURES, NAMES, PROFILE_FEATURES
 from assay.tables.rates import Rates
 from assay.tables.replay import events_of, replay_events
 
 DAY_MS = 86_400_000
+LABEL_DELAY_DAYS = LABEL_DELAY_S / DAY
 LEAST_FRAUD = 10  # in the part that is learnt from, and in the one that is tuned on
 _AMOUNT = NAMES.index("amount")
 
@@ -57,6 +60,8 @@ def train(
     out: Path,
     *,
     rates: Rates,
+    batch: BatchHistory | None = None,
+    label_delay_days: float = LABEL_DELAY_DAYS,
     costs: Costs | None = None,
     split: Split | None = None,
     seed: int = 7,
@@ -65,7 +70,9 @@ def train(
 ) -> Bundle:
     """Train on transactions in the order of their time with their labels, bool (n,), True for fraud; write the bundle to `out`.
 
-    Raises InputError where there is too little fraud to learn from, BundleError where `out` can't be written.
+    `batch`: the batch features that were loaded meanwhile. `label_delay_days`: how long after a payment its fraud became known;
+    features of later payments count it from then on. Raises InputError where there is too little fraud to learn from,
+    BundleError where `out` can't be written.
     """
     fraud = np.asarray(labels, np.bool_)
     told: Progress = progress or _silent
@@ -79,7 +86,8 @@ def train(
         done += count
         told("replay", done, len(fraud))
 
-    features = replay_events(events, replayed)
+    changes, known_before = changes_of_labels(events, fraud, round(label_delay_days * DAY_MS))
+    features = replay_events(events, replayed, batch=batch, changes=changes, known_before=known_before)
     return train_on_features(
         features,
         events["time_ms"].astype(np.int64),
