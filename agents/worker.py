@@ -41,6 +41,7 @@ from assay.tables.batch_rows import BatchRows
 from assay.tables.entities import Entities
 from assay.tables.fold import warm
 from assay.tables.profile_table import ProfileTable
+from assay.tables.risk_family import RiskFamily
 
 SWITCH_INTERVAL_S = 0.001  # calls that release the GIL win it back from the consumer thread: 5 ms of waiting each by default
 GC_THRESHOLD = 100_000  # what lives long is frozen at start; what a micro-batch makes dies by its reference counts
@@ -76,7 +77,7 @@ class Worker:
             shards=settings.redis_shards,
             deadline=settings.redis_timeout_s,
             source=topics.transactions.id,
-            families=(BatchRows(),),
+            families=(BatchRows(), RiskFamily()),
             may_write=lambda: self.app.consumer.is_member(),
         )
         self.learner = learner_of(

@@ -100,6 +100,22 @@ class Topics:
         placed = [await self._append(body, None, headers, partition) for body in bodies]
         return [_source(await one) for one in placed]
 
+    async def tell(self, *outcomes: dict[str, Any] | bytes) -> None:
+        """Append outcomes, those of a user to one partition."""
+        placed = [
+            await self._producer.send(
+                self.name("outcomes"),
+                outcome if isinstance(outcome, bytes) else orjson.dumps(outcome),
+                key=None if isinstance(outcome, bytes) else outcome["user_id"].encode(),
+            )
+            for outcome in outcomes
+        ]
+        await asyncio.gather(*placed)
+
+    async def learnt(self) -> None:
+        """Return once all outcomes have been committed."""
+        await self._all_committed("outcomes")
+
     async def _append(
         self, body: dict[str, Any] | bytes | None, key: bytes | None, headers: Sequence[Header], partition: int | None
     ) -> Any:
@@ -127,8 +143,13 @@ class Topics:
 
     async def settled(self) -> None:
         """Return once all that was sent has been committed, and all that was written until then has been seen."""
-        transactions = [TopicPartition(self.name("transactions"), p) for p in range(PARTITIONS)]
-        ends = {tp: end for tp, end in (await self._consumer.end_offsets(transactions)).items() if end}
+        await self._all_committed("transactions")
+        written = sum((await self._consumer.end_offsets(self._watched)).values())
+        await self.until(lambda: self._read >= written, "what was written")
+
+    async def _all_committed(self, topic: str) -> None:
+        partitions = [TopicPartition(self.name(topic), p) for p in range(PARTITIONS)]
+        ends = {tp: end for tp, end in (await self._consumer.end_offsets(partitions)).items() if end}
         committed: dict[TopicPartition, int] = {}
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -137,8 +158,6 @@ class Topics:
                     committed = await self._committed()
         except TimeoutError:
             raise AssertionError(f"commits did not reach the ends: {committed} of {ends}") from None
-        written = sum((await self._consumer.end_offsets(self._watched)).values())
-        await self.until(lambda: self._read >= written, "what was written")
 
     async def _committed(self) -> dict[TopicPartition, int]:
         offsets = await self._admin.list_consumer_group_offsets(self.name("assay"))
