@@ -14,10 +14,11 @@ import numpy.typing as npt
 from assay.agents.rebuild import Refold
 from assay.schemas.decode import Request
 from assay.schemas.source import Source, SourceRecord
-from assay.tables.entity_fold import observe_kind
-from assay.tables.entity_layout import ABSENT, ENTITIES, WINDOWS_PER_ENTITY, observations
+from assay.tables.entity_columns import columns_of, nothing_seen
+from assay.tables.entity_fold import EntityWindows
+from assay.tables.entity_layout import observations
 from assay.tables.events import EVENT, Events
-from assay.tables.features import ENTITY_FEATURES, FEATURE_COUNT, NAMES, PROFILE_FEATURES
+from assay.tables.features import ENTITIES, ENTITY_FEATURES, FEATURE_COUNT, NAMES, PROFILE_FEATURES
 from assay.tables.replay import replay_events
 
 UNKNOWN = -1  # in place of a sequence number: the evidence has none
@@ -25,7 +26,7 @@ UNKNOWN = -1  # in place of a sequence number: the evidence has none
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What the evidence of one decision says: features float32 (FEATURE_COUNT,), and four sequence numbers or None."""
+    """What the evidence of one decision says: features float32 (FEATURE_COUNT,), and five sequence numbers or None."""
 
     features: npt.NDArray[np.float32]
     sequences: Sequence[int] | None
@@ -126,24 +127,24 @@ def compare_entities(run: Run) -> Compared:
     for position, logged in run.logged.items():
         if logged.sequences is not None:
             sequences[position] = logged.sequences
-    seen, replayed = observations(run.events), np.full((n, ENTITY_FEATURES), ABSENT, np.float32)
-    comparable = np.zeros((n, len(ENTITIES)), bool)
+    seen, replayed = observations(run.events), nothing_seen(n)
+    comparable = np.zeros((n, ENTITY_FEATURES), bool)
     unordered = 0
-    for slot in range(len(ENTITIES)):
+    for slot, entity in enumerate(ENTITIES):
         digests = np.ascontiguousarray(seen.digests[:, slot])
         order, lost = logged_order(digests, sequences[:, slot], run.events["appended_ms"])
-        columns = slice(slot * WINDOWS_PER_ENTITY, (slot + 1) * WINDOWS_PER_ENTITY)
-        replayed[order, columns], found = observe_kind(digests[order], seen.of(order))
+        values, numbers = EntityWindows().observe_seen(seen.only(slot).of(order))
+        found, columns = numbers[:, slot], columns_of(entity)
+        replayed[np.ix_(order, columns)] = values[:, columns]
         # An entity that had been seen before the run has other numbers, and other windows.
-        comparable[order, slot] = found == sequences[order, slot]
-        comparable[digests == 0, slot] = True
+        comparable[np.ix_(order, columns)] = (found == sequences[order, slot])[:, None]
+        comparable[np.ix_(digests == 0, columns)] = True
         unordered += lost + int(((sequences[order, slot] != UNKNOWN) & (found != sequences[order, slot])).sum())
     positions = np.array(sorted(i for i, logged in run.logged.items() if logged.sequences is not None), np.int64)
     windows = slice(PROFILE_FEATURES, PROFILE_FEATURES + ENTITY_FEATURES)
     logged_values = np.array([run.logged[i].features[windows] for i in positions.tolist()], np.float32)
     logged_values = logged_values.reshape(len(positions), ENTITY_FEATURES)
-    wide = np.repeat(comparable[positions], WINDOWS_PER_ENTITY, axis=1)
-    found_values = np.where(wide, replayed[positions], logged_values)
+    found_values = np.where(comparable[positions], replayed[positions], logged_values)
     return _compared(run, positions, logged_values, found_values, PROFILE_FEATURES, unordered)
 
 

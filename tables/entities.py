@@ -31,10 +31,9 @@ from assay.schemas.limits import (
     REDIS_CONNECT_S,
     REDIS_REST_S,
 )
-from assay.tables.entity_call import Keyspace, Observed, library, observed
-from assay.tables.entity_layout import ENTITIES, HEADER_BYTES
+from assay.tables.entity_call import NEW_ROW, Keyspace, Observed, library, observed
 from assay.tables.events import EVENT, Events
-from assay.tables.features import ENTITY_FEATURES, FEATURE_COUNT, PROFILE_FEATURES
+from assay.tables.features import ENTITIES, ENTITY_FEATURES, FEATURE_COUNT, PROFILE_FEATURES
 from assay.tables.lookups import Family, LookUps, look_ups
 from assay.tables.redis_link import OUTAGES, Command, RedisLink
 
@@ -44,7 +43,7 @@ LOOK_UPS_REST_S = 60.0  # after Redis has said that this user may not read rows
 
 @dataclass(frozen=True, slots=True)
 class EntityAnswer:
-    """What comes from Redis, float32 (n, REDIS_FEATURES), and sequence numbers int64 (n, 4).
+    """What comes from Redis, float32 (n, REDIS_FEATURES), and sequence numbers int64 (n, 5).
 
     First the windows, `ABSENT` where the transaction has no such entity, and number 0; then what was looked up beside them,
     NaN where that failed. `ages_ms` is how old what was looked up is: by source, float64 (n,), NaN where there is nothing.
@@ -133,7 +132,7 @@ class Entities:
         """Compile, connect, load the function. Raises ServiceError; `observe` works all the same, as in an outage."""
         warm = np.zeros(1, EVENT)
         warm["instrument"] = 1
-        observed(warm, np.zeros(1, np.int64), self._keyspace).read([[bytes(HEADER_BYTES), b""]])
+        observed(warm, np.zeros(1, np.int64), self._keyspace).read([NEW_ROW])
         warmed = look_ups(warm, self._families, self._keyspace)
         rows = [[None] * len(places) for places in warmed.places]
         warmed.read(rows, np.zeros((1, REDIS_FEATURES), np.float32))

@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from assay.tables import entity_layout as layout
+from assay.tables.entity_columns import nothing_seen
+from assay.tables.entity_state import State
 from assay.tables.events import Events
+from assay.tables.features import DAY, ENTITIES
 
-EXPIRE_S = 28 * 60 * 60  # a row can be seen for 25 h after its clock; the rest is for event time behind the wall clock
+EXPIRE_S = layout.KEPT_S + DAY  # a row is of no use after that; the day is for event time behind the wall clock
+NEW_ROW = [bytes(8), bytes(8)]  # what a call is answered with that is about one row, which is not there
+_TILE_MS = np.array(layout.TILE_S, np.int64) * 1000
+_CROWDS_KEPT = (layout.CROWDS_OF * (1 << np.arange(len(layout.CROWDS)))).sum(axis=1).astype(np.uint8)  # by kind
 
 
 @cache
@@ -30,16 +37,37 @@ def library() -> tuple[str, str, str]:
 
 @dataclass(slots=True)
 class ShardCall:
-    """The call for one shard: its command in pieces, and what it is about: transactions (m,), entities (m, 4)."""
+    """The call for one shard: its command in pieces, and what it is about.
+
+    rows (m,): which of the micro-batch's transactions. index uint16 (m, 5): which of so many entities they have, from 1 on, 0
+    for none. offsets and partition (m,): of the source; partitions by their place in the payload.
+    """
 
     tag: bytes  # of its keys
     head: bytes
     payload: bytearray
     rows: npt.NDArray[np.int64]
     index: npt.NDArray[np.uint16]
+    entities: int
+    offsets: npt.NDArray[np.int64]
+    partition: npt.NDArray[np.int64]
 
     def command(self) -> tuple[bytes, bytearray, bytes]:
         return self.head, self.payload, b"\r\n"
+
+    def read(self, reply: object, seen: layout.Observations, values: Any, sequences: Any) -> bool:
+        """Fold the observations onto the rows of the reply, which are those from before; False if it can't be read."""
+        if not (isinstance(reply, list) and len(reply) == 2 and all(isinstance(part, bytes) for part in reply)):
+            return False
+        before, rows = reply
+        if len(before) != 8 * (self.partition.max() + 1):
+            return False
+        state = State.of_rows(rows, self.entities)
+        if state is None:
+            return False
+        fresh = self.offsets > np.frombuffer(before, "<f8")[self.partition]
+        state.fold(self.index.astype(np.int64) - 1, fresh, seen.of(self.rows), self.rows, values, sequences)
+        return True
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +75,7 @@ class Observed:
     """One micro-batch of n transactions on its way to Redis: at most one call per shard."""
 
     transactions: int
+    seen: layout.Observations
     calls: list[ShardCall]
     given_up: bool = False  # whoever waited for the answer has gone on without
     done: bool = False  # taken by Redis, or dropped
@@ -60,21 +89,11 @@ class Observed:
             call.payload[layout.QUIET] = 1
 
     def read(self, replies: Sequence[object]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]] | None:
-        """Windows float32 (n, 24) and sequences int64 (n, 4) from one reply per call; None if they can't be read."""
-        n = self.transactions
-        values = np.full((n, len(layout.ENTITIES) * layout.WINDOWS_PER_ENTITY), layout.ABSENT, np.float32)
-        sequences = np.zeros((n, len(layout.ENTITIES)), np.int64)
+        """Windows float32 (n, ENTITY_FEATURES) and sequences int64 (n, 5), from a reply to each call; None if it is none."""
+        values = nothing_seen(self.transactions)
+        sequences = np.zeros((self.transactions, len(ENTITIES)), np.int64)
         for call, reply in zip(self.calls, replies, strict=True):
-            if not (isinstance(reply, list) and len(reply) == 2 and all(isinstance(part, bytes) for part in reply)):
-                return None
-            tiles, people = np.frombuffer(reply[0], np.uint8), np.frombuffer(reply[1], np.uint8)
-            if tiles.size % 8:
-                return None
-            # A copy where the bytes don't lie as the compiled loop needs them.
-            wide = np.require(tiles.view(np.float64), requirements="A")
-            tiny = wide.view(np.uint8)
-            views = (wide, wide.view(np.uint32), wide.view(np.uint16), tiny, people)
-            if not layout.read_rows(*views, call.index, call.rows, values, sequences):
+            if not call.read(reply, self.seen, values, sequences):
                 return None
         return values, sequences
 
@@ -101,13 +120,16 @@ def observed(events: Events, partitions: npt.NDArray[np.int64], keyspace: Keyspa
     seen = layout.observations(events)
     calls = []
     for shard in _shards_of(seen.digests, keyspace.shards):
-        slots, digests, index = layout.number_entities(seen.digests, keyspace.shards, shard)
+        slots, digests, index, counts = layout.number_entities(seen.digests, keyspace.shards, shard)
         rows = np.flatnonzero(index.any(axis=1))
-        payload = _payload(seen, events["offset"], partitions, rows, index[rows])
-        tag = keyspace.tag(shard)
-        head = _head(tag, keyspace.source, slots, digests, len(payload))
-        calls.append(ShardCall(tag, head, payload, rows, index[rows]))
-    return Observed(len(events), calls)
+        numbers, partition = np.unique(partitions[rows], return_inverse=True)
+        call = ShardCall(
+            keyspace.tag(shard), b"", bytearray(), rows, index[rows], len(slots), events["offset"][rows], partition
+        )
+        call.payload = _payload(call, seen, numbers, slots, counts)
+        call.head = _head(call.tag, keyspace.source, slots, digests, len(call.payload))
+        calls.append(call)
+    return Observed(len(events), seen, calls)
 
 
 def _shards_of(digests: npt.NDArray[np.uint64], shards: int) -> list[int]:
@@ -118,23 +140,28 @@ def _shards_of(digests: npt.NDArray[np.uint64], shards: int) -> list[int]:
 
 
 def _payload(
+    call: ShardCall,
     seen: layout.Observations,
-    offsets: npt.NDArray[np.int64],
     partitions: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.int64],
-    index: npt.NDArray[np.uint16],
+    slots: npt.NDArray[np.uint8],
+    counts: npt.NDArray[np.uint16],
 ) -> bytearray:
-    numbers, which = np.unique(partitions[rows], return_inverse=True)
+    """What the function is told: records, then which crowds each entity keeps and which records observed it."""
+    rows = call.rows
     records = np.zeros(len(rows), layout.RECORD)
     records["time_ms"] = seen.time_ms[rows]
     records["thousandths"] = seen.thousandths[rows]
-    records["offset"] = offsets[rows]
-    records["tile"] = seen.tile[rows]
-    records["partition"] = which + 1
-    records["person"] = seen.person[rows]
-    records["entity"] = index
-    header = np.array([(len(rows), len(numbers), EXPIRE_S, 0)], layout.PAYLOAD_HEADER)
-    return bytearray(header.tobytes() + numbers.astype("<u4").tobytes() + records.tobytes())
+    records["offset"] = call.offsets
+    records["tiles"] = seen.time_ms[rows, None] // _TILE_MS
+    records["partition"] = call.partition + 1
+    records["small"] = seen.small[rows]
+    records["people"] = seen.people[rows]
+    records["met"] = seen.met[rows]
+    entities = np.zeros(len(slots), layout.ENTITY)
+    entities["observations"], entities["crowds"] = counts, _CROWDS_KEPT[slots]
+    header = np.array([(len(rows), len(partitions), EXPIRE_S, 0)], layout.PAYLOAD_HEADER)
+    observed_by = layout.by_entity(call.index, counts).astype("<u2")
+    return bytearray(b"".join(part.tobytes() for part in (header, partitions.astype("<u4"), records, entities, observed_by)))
 
 
 def _head(tag: bytes, source: str, slots: npt.NDArray[np.uint8], digests: npt.NDArray[np.uint64], payload_bytes: int) -> bytes:

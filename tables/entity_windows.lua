@@ -1,28 +1,28 @@
 #!lua name=assay_entities
 
--- The windows of entities (instruments, merchants, devices, addresses), kept in Redis or Valkey 7+.
+-- The windows of entities (instruments, BINs, merchants, devices, addresses), kept in Redis or Valkey 7+.
 --
--- One call applies the observations of one micro-batch and shard, and answers with the rows as each of its transactions
--- saw them, in order. The client turns rows into windows, since that is cheaper there: `entity_layout.py` has the layouts
--- of payload, row and answer, and is the only other place that knows them.
+-- One call applies the observations of one micro-batch and shard, and answers with the row of each of its entities as it
+-- was before, and with the offsets applied before. From those the client works out what each transaction saw, by the same code
+-- that it uses without Redis. `entity_layout.py` has the layouts of payload, row and answer, and what they mean.
 --
 --   FCALL assay_observe N KEYS... PAYLOAD
 --   KEYS[1]    hash: source partition -> last source offset applied in this shard
---   KEYS[2..]  the rows of the distinct entities of this micro-batch, in the order that the payload's indexes count
+--   KEYS[2..]  the rows of the distinct entities of this micro-batch, in the order of the payload
 --
--- A record whose offset is not beyond the last one applied changes nothing and is answered with the rows as they stand.
+-- A record whose offset is not beyond the last one applied before the call changes nothing.
 -- All is computed before anything is written, so that an error leaves everything as it was.
--- A row's clock is the latest event time so far and never moves back; a late observation lands in its own tile.
 
-local HEADER = '<ddI4I1I1I2' -- sequence, clock (ms), latest tile, short tiles, long tiles, people
-local HEADER_BYTES = 24
-local TILE = '<I4I4d' -- number, count, sum
-local TILE_BYTES = 16
-local SHORT_TILES_BACK = 12 -- 1 h in tiles of 5 minutes; one more is kept, to be apportioned
-local LONG_TILES_BACK = 24 -- 24 h in tiles of 1 hour; likewise
-local SHORT_IN_LONG = 12
-local MANY_PEOPLE = 8 -- from here on, a person long gone gives up the place to the next newcomer
+local HEADER = '<ddI4I4I4I4dI4I4I4I4dI4I4I4I4dI4I4I4I4dI2I2I2I2'
+local HEADER_BYTES = 120
+local TILE = '<I4I4I4I4d' -- number, attempts, small ones, (unused), spending
+local TILE_BYTES = 24
+local BACK_1, BACK_2, BACK_3, BACK_4 = 60, 12, 24, 37 -- tiles kept behind the newest: 10 s, 5 min, 1 h, 1 day
+local CROWD_BACK = 30 * 8640 -- tiles of 10 s
+local MANY_PEOPLE = 8 -- from here on, one long gone gives up the place to the next newcomer
+local NEVER = -1e9 -- number of a tile that any other is too far ahead of
 local KEYS_A_READ = 2000 -- Lua's C stack takes 8,000 values
+local PADDING = { [0] = '', '\0\0\0\0\0\0\0', '\0\0\0\0\0\0', '\0\0\0\0\0', '\0\0\0\0', '\0\0\0', '\0\0', '\0' }
 
 local function observe(keys, args)
   -- Inside a library these exist only while a registered function runs.
@@ -37,149 +37,186 @@ local function observe(keys, args)
   end
   local expire = string.format('%.0f', expire_s) -- once: Redis would turn the number into text at each call
   local before = call('HMGET', keys[1], unpack_list(names))
-  for i = 1, partitions do applied[i] = tonumber(before[i] or '-1') end
-
-  -- While the call lasts, a row is two strings: header with tiles, and people.
-  local stored, entities = {}, #keys - 1
-  for from = 1, entities, KEYS_A_READ do
-    local to = math.min(from + KEYS_A_READ - 1, entities)
-    local rows = call('MGET', unpack_list(keys, from + 1, to + 1))
-    for i = from, to do stored[i] = rows[i - from + 1] end
+  for i = 1, partitions do
+    before[i] = tonumber(before[i] or '-1')
+    applied[i] = before[i]
   end
-  local tiles_of, people_of, changed = {}, {}, {}
 
-  -- An observation for a tile that is not the newest. Rare, so it may look at each.
-  local function late(tiles, count, tile, amount)
-    local place = #tiles + 1
-    while place > 1 do
-      local number, seen, sum = unpack(TILE, tiles, place - TILE_BYTES)
-      if number == tile then
-        local changed_tile = pack(TILE, tile, seen + 1, sum + amount)
-        return sub(tiles, 1, place - TILE_BYTES - 1) .. changed_tile .. sub(tiles, place), count
+  local fresh, times, amounts, smalls, marks = {}, {}, {}, {}, {}
+  local tiles_1, tiles_2, tiles_3, tiles_4 = {}, {}, {}, {}
+  local users, instruments, devices = {}, {}, {} -- one byte each; false where there is none
+  for i = 1, records do
+    local offset, partition, met_1, met_2, met_3
+    times[i], amounts[i], offset, tiles_1[i], tiles_2[i], tiles_3[i], tiles_4[i], partition, smalls[i],
+      users[i], instruments[i], devices[i], met_1, met_2, met_3, at =
+      unpack('<dddI4I4I4I4I2I1c1c1c1I1I1I1x', payload, at)
+    fresh[i] = offset > before[partition]
+    if offset > applied[partition] then applied[partition] = offset end
+    marks[i] = pack('<I4', tiles_1[i])
+    if met_1 == 0 then users[i] = false end
+    if met_2 == 0 then instruments[i] = false end
+    if met_3 == 0 then devices[i] = false end
+  end
+
+  -- A ring with one observation more: the newest tile, how many older ones there are, and those.
+  local function step(number, count, small, older, sum, tiles, tile, more_small, amount, back)
+    if tile > number then
+      local oldest, first = tile - back, 1
+      if number < oldest then return tile, 1, more_small, 0, amount, '' end
+      while older > 0 and unpack('<I4', tiles, first) < oldest do
+        first, older = first + TILE_BYTES, older - 1
       end
-      if number < tile then break end
+      return tile, 1, more_small, older + 1, amount, sub(tiles, first) .. pack(TILE, number, count, small, 0, sum)
+    end
+    if tile < number - back then return number, count, small, older, sum, tiles end
+    local place = #tiles + 1 -- a late one: rare, so it may look at each
+    while place > 1 do
+      local found, seen, seen_small, _, seen_sum = unpack(TILE, tiles, place - TILE_BYTES)
+      if found == tile then
+        return number, count, small, older, sum, sub(tiles, 1, place - TILE_BYTES - 1)
+          .. pack(TILE, tile, seen + 1, seen_small + more_small, 0, seen_sum + amount) .. sub(tiles, place)
+      end
+      if found < tile then break end
       place = place - TILE_BYTES
     end
-    return sub(tiles, 1, place - 1) .. pack(TILE, tile, 1, amount) .. sub(tiles, place), count + 1
+    return number, count, small, older + 1, sum,
+      sub(tiles, 1, place - 1) .. pack(TILE, tile, 1, more_small, 0, amount) .. sub(tiles, place)
   end
 
-  -- Tiles up to `last` with one more; those that time has passed over are left behind.
-  local function advance(tiles, first, last, count, oldest, tile, amount)
-    while count > 0 and unpack('<I4', tiles, first) < oldest do
-      first, count = first + TILE_BYTES, count - 1
+  -- A crowd with one person more: who, one byte each, and the tiles in which they were last seen.
+  local function meet(crowd, seen, person, tile, mark, oldest, sequence)
+    local place = find(crowd, person, 1, true)
+    if place then
+      place = 4 * place - 3
+      if unpack('<I4', seen, place) >= tile then return crowd, seen end
+      return crowd, sub(seen, 1, place - 1) .. mark .. sub(seen, place + 4)
     end
-    return sub(tiles, first, last) .. pack(TILE, tile, 1, amount), count + 1
-  end
-
-  local function apply(entity, time, amount, tile, hour, person, packed_tile)
-    local tiles, people = stored[entity] or tiles_of[entity], people_of[entity]
-    changed[entity], stored[entity] = true, false
-    local sequence, clock, latest, short, long, crowd = 0, 0, 0, 0, 0, 0
-    local latest_hour = -1000
-    if tiles then
-      sequence, clock, latest, short, long, crowd = unpack(HEADER, tiles)
-      latest_hour = (latest - latest % SHORT_IN_LONG) / SHORT_IN_LONG
-    end
-    if hour - latest_hour > LONG_TILES_BACK then -- a new row, or one that time has passed over altogether
-      tiles_of[entity] = pack('<ddI4I1I1I2I4I4dI4I4d', 1, time, tile, 1, 1, 1, tile, 1, amount, hour, 1, amount)
-      people_of[entity] = person .. packed_tile
-      return
-    end
-
-    sequence = sequence + 1
-    if time > clock then clock = time end
-    local long_first = HEADER_BYTES + TILE_BYTES * short + 1
-    local end_of_long = long_first + TILE_BYTES * long - 1
-    people = people or sub(tiles, end_of_long + 1)
-    people_of[entity] = people
-    local shorts, longs
-    if tile == latest then
-      local seen, sum = unpack('<I4d', tiles, long_first - 12)
-      shorts = sub(tiles, HEADER_BYTES + 1, long_first - 13) .. pack('<I4d', seen + 1, sum + amount)
-    elseif tile > latest then
-      shorts, short =
-        advance(tiles, HEADER_BYTES + 1, long_first - 1, short, tile - SHORT_TILES_BACK, tile, amount)
-      latest = tile
-    elseif tile >= latest - SHORT_TILES_BACK then
-      shorts, short = late(sub(tiles, HEADER_BYTES + 1, long_first - 1), short, tile, amount)
-    else
-      shorts = sub(tiles, HEADER_BYTES + 1, long_first - 1)
-    end
-
-    if hour == latest_hour then
-      local seen, sum = unpack('<I4d', tiles, end_of_long - 11)
-      longs = sub(tiles, long_first, end_of_long - 12) .. pack('<I4d', seen + 1, sum + amount)
-    elseif hour > latest_hour then
-      longs, long = advance(tiles, long_first, end_of_long, long, hour - LONG_TILES_BACK, hour, amount)
-      latest_hour = hour
-    elseif hour >= latest_hour - LONG_TILES_BACK then
-      longs, long = late(sub(tiles, long_first, end_of_long), long, hour, amount)
-    else -- too late for any window: counted in the sequence alone
-      tiles_of[entity] = pack(HEADER, sequence, clock, latest, short, long, crowd)
-        .. sub(tiles, HEADER_BYTES + 1, end_of_long)
-      return
-    end
-
-    -- People: one byte each, then the tile that each was last seen in, three bytes each.
-    local place = find(people, person, 1, true)
-    if place and place <= crowd then
-      local mark = crowd + 3 * place - 2
-      if unpack('<I3', people, mark) < tile then
-        people_of[entity] = sub(people, 1, mark - 1) .. packed_tile .. sub(people, mark + 3)
-      end
-    else
-      place = sequence % crowd + 1
-      local mark = crowd + 3 * place - 2
-      if crowd >= MANY_PEOPLE and unpack('<I3', people, mark) < (latest_hour - LONG_TILES_BACK) * SHORT_IN_LONG then
-        people_of[entity] = sub(people, 1, place - 1) .. person .. sub(people, place + 1, mark - 1)
-          .. packed_tile .. sub(people, mark + 3)
-      else
-        people_of[entity] = sub(people, 1, crowd) .. person .. sub(people, crowd + 1) .. packed_tile
-        crowd = crowd + 1
+    local many = #crowd
+    if many >= MANY_PEOPLE then
+      place = sequence % many + 1
+      local first = 4 * place - 3
+      if unpack('<I4', seen, first) < oldest then
+        return sub(crowd, 1, place - 1) .. person .. sub(crowd, place + 1),
+          sub(seen, 1, first - 1) .. mark .. sub(seen, first + 4)
       end
     end
-    tiles_of[entity] = pack(HEADER, sequence, clock, latest, short, long, crowd) .. shorts .. longs
+    return crowd .. person, seen .. mark
   end
 
-  local tiles_out, people_out, out = {}, {}, 0
-  local nothing = pack(HEADER, 0, 0, 0, 0, 0, 0)
-  local time, amount, offset, tile, partition, person
-  local index = {}
-  for _ = 1, records do
-    time, amount, offset, tile, partition, person, index[1], index[2], index[3], index[4], at =
-      unpack('<dddI4I2c1xI2I2I2I2', payload, at)
-    local new = offset > applied[partition]
-    if new then applied[partition] = offset end
-    local hour = (tile - tile % SHORT_IN_LONG) / SHORT_IN_LONG
-    local packed_tile = pack('<I3', tile)
-    for slot = 1, 4 do
-      local entity = index[slot]
-      if entity > 0 then
-        if new then
-          apply(entity, time, amount, tile, hour, person, packed_tile)
-        elseif stored[entity] then
-          local _, _, _, short, long = unpack(HEADER, stored[entity])
-          local bytes = HEADER_BYTES + TILE_BYTES * (short + long)
-          tiles_of[entity], people_of[entity] = sub(stored[entity], 1, bytes), sub(stored[entity], bytes + 1)
-          stored[entity] = false
+  -- A row after those of its observations that are fresh, which lie at `at` in the payload.
+  local function after(row, observations, has_users, has_instruments, has_devices, at)
+    local sequence, clock = 0, 0
+    local n1, c1, s1, o1, a1, t1 = NEVER, 0, 0, 0, 0, ''
+    local n2, c2, s2, o2, a2, t2 = NEVER, 0, 0, 0, 0, ''
+    local n3, c3, s3, o3, a3, t3 = NEVER, 0, 0, 0, 0, ''
+    local n4, c4, s4, o4, a4, t4 = NEVER, 0, 0, 0, 0, ''
+    local whom_u, whom_i, whom_d, seen_u, seen_i, seen_d = '', '', '', '', '', ''
+    if row then
+      local u, i, d
+      sequence, clock, n1, c1, s1, o1, a1, n2, c2, s2, o2, a2, n3, c3, s3, o3, a3, n4, c4, s4, o4, a4, u, i, d =
+        unpack(HEADER, row)
+      local first = HEADER_BYTES + 1
+      local next = first + TILE_BYTES * o1
+      if o1 > 0 then t1 = sub(row, first, next - 1) end
+      first, next = next, next + TILE_BYTES * o2
+      if o2 > 0 then t2 = sub(row, first, next - 1) end
+      first, next = next, next + TILE_BYTES * o3
+      if o3 > 0 then t3 = sub(row, first, next - 1) end
+      first, next = next, next + TILE_BYTES * o4
+      if o4 > 0 then t4 = sub(row, first, next - 1) end
+      first, next = next, next + 4 * u
+      if u > 0 then seen_u = sub(row, first, next - 1) end
+      first, next = next, next + 4 * i
+      if i > 0 then seen_i = sub(row, first, next - 1) end
+      first, next = next, next + 4 * d
+      if d > 0 then seen_d = sub(row, first, next - 1) end
+      if u > 0 then whom_u = sub(row, next, next + u - 1) end
+      if i > 0 then whom_i = sub(row, next + u, next + u + i - 1) end
+      if d > 0 then whom_d = sub(row, next + u + i, next + u + i + d - 1) end
+    end
+
+    for _ = 1, observations do
+      local k
+      k, at = unpack('<I2', payload, at)
+      if fresh[k] then
+        local tile, small, amount = tiles_1[k], smalls[k], amounts[k]
+        if tiles_4[k] - n4 > BACK_4 then -- a new row, or one that time has passed over altogether
+          sequence, clock = 0, 0
+          n1, n2, n3, n4 = NEVER, NEVER, NEVER, NEVER
+          whom_u, whom_i, whom_d, seen_u, seen_i, seen_d = '', '', '', '', '', ''
         end
-        out = out + 1
-        tiles_out[out], people_out[out] = tiles_of[entity] or nothing, people_of[entity] or ''
+        sequence = sequence + 1
+        if times[k] > clock then clock = times[k] end
+        if tile == n1 then
+          c1, s1, a1 = c1 + 1, s1 + small, a1 + amount
+        else
+          n1, c1, s1, o1, a1, t1 = step(n1, c1, s1, o1, a1, t1, tile, small, amount, BACK_1)
+        end
+        if tiles_2[k] == n2 then
+          c2, s2, a2 = c2 + 1, s2 + small, a2 + amount
+        else
+          n2, c2, s2, o2, a2, t2 = step(n2, c2, s2, o2, a2, t2, tiles_2[k], small, amount, BACK_2)
+        end
+        if tiles_3[k] == n3 then
+          c3, s3, a3 = c3 + 1, s3 + small, a3 + amount
+        else
+          n3, c3, s3, o3, a3, t3 = step(n3, c3, s3, o3, a3, t3, tiles_3[k], small, amount, BACK_3)
+        end
+        if tiles_4[k] == n4 then
+          c4, s4, a4 = c4 + 1, s4 + small, a4 + amount
+        else
+          n4, c4, s4, o4, a4, t4 = step(n4, c4, s4, o4, a4, t4, tiles_4[k], small, amount, BACK_4)
+        end
+        local oldest, mark = n1 - CROWD_BACK, marks[k]
+        if tile >= oldest then
+          if has_users and users[k] then
+            whom_u, seen_u = meet(whom_u, seen_u, users[k], tile, mark, oldest, sequence)
+          end
+          if has_instruments and instruments[k] then
+            whom_i, seen_i = meet(whom_i, seen_i, instruments[k], tile, mark, oldest, sequence)
+          end
+          if has_devices and devices[k] then
+            whom_d, seen_d = meet(whom_d, seen_d, devices[k], tile, mark, oldest, sequence)
+          end
+        end
       end
     end
+    local u, i, d = #whom_u, #whom_i, #whom_d
+    return pack(HEADER, sequence, clock, n1, c1, s1, o1, a1, n2, c2, s2, o2, a2, n3, c3, s3, o3, a3, n4, c4, s4, o4, a4, u, i, d, 0)
+      .. t1 .. t2 .. t3 .. t4 .. seen_u .. seen_i .. seen_d .. whom_u .. whom_i .. whom_d .. PADDING[5 * (u + i + d) % 8]
   end
 
-  for entity in pairs(changed) do
-    call('SET', keys[entity + 1], tiles_of[entity] .. people_of[entity], 'EX', expire)
+  local stored, rows, entities = {}, {}, #keys - 1
+  for from = 1, entities, KEYS_A_READ do
+    local to = math.min(from + KEYS_A_READ - 1, entities)
+    local found = call('MGET', unpack_list(keys, from + 1, to + 1))
+    for i = from, to do stored[i] = found[i - from + 1] end
   end
-  local marks = {}
+  local observed = at + 4 * entities -- where the numbers of the observations begin, entity after entity
+  for entity = 1, entities do
+    local observations, crowds
+    observations, crowds, at = unpack('<I2I1x', payload, at)
+    local any = false
+    for k = observed, observed + 2 * observations - 2, 2 do
+      if fresh[unpack('<I2', payload, k)] then any = true break end
+    end
+    if any then
+      rows[entity] = after(stored[entity], observations, crowds % 2 >= 1, crowds % 4 >= 2, crowds % 8 >= 4, observed)
+    end
+    observed = observed + 2 * observations
+  end
+
+  for entity, row in pairs(rows) do call('SET', keys[entity + 1], row, 'EX', expire) end
+  local changes = {}
   for i = 1, partitions do
-    marks[2 * i - 1], marks[2 * i] = names[i], string.format('%.0f', applied[i])
+    changes[2 * i - 1], changes[2 * i] = names[i], string.format('%.0f', applied[i])
   end
-  call('HSET', keys[1], unpack_list(marks))
+  call('HSET', keys[1], unpack_list(changes))
   call('EXPIRE', keys[1], 2 * expire_s) -- outlives every row of the shard, or a replay would count twice
   if quiet == 1 then return { '', '' } end
-  return { table.concat(tiles_out), table.concat(people_out) }
+  for i = 1, partitions do before[i] = pack('<d', before[i]) end
+  for entity = 1, entities do stored[entity] = stored[entity] or '\0\0\0\0\0\0\0\0' end
+  return { table.concat(before), table.concat(stored) }
 end
 
 redis.register_function('assay_observe', observe)

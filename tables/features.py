@@ -15,18 +15,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from hashlib import sha256
-from itertools import product
 from math import nan
 
 import numpy as np
 
-REVISION = 1  # raise it when a feature comes to mean something else under the same name
+REVISION = 2  # raise it when a feature comes to mean something else under the same name
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400  # seconds
 TEN_MINUTES, WEEK, MONTH = 10 * MINUTE, 7 * DAY, 30 * DAY
 LABEL_DELAY_S = WEEK  # by then most fraud is known: fraud is counted, and what it is a share of, up to so long before
 WINDOW_NAMES = {MINUTE: "1m", TEN_MINUTES: "10m", HOUR: "1h", DAY: "24h", WEEK: "7d", MONTH: "30d"}
-ENTITIES = ("instrument", "merchant", "device", "address")
+ENTITIES = ("instrument", "bin", "merchant", "device", "address")  # columns of EVENT
 ALWAYS_THERE = ("user", "merchant")  # every transaction has one
 
 
@@ -120,17 +119,88 @@ _PROFILE = (
     _user("speed_kmh", "that distance over the time between (at least a minute), card present", sign=1, absent=-1.0),
 )
 
-_MEASURES = {"count": "attempts", "sum": "spending", "users": "distinct users"}
+_MEASURES = {
+    "count": "attempts",
+    "sum": "spending",
+    "small": "spendings and verifications of at most 2 units of the base currency",
+    "users": "distinct users",
+    "instruments": "distinct instruments",
+    "devices": "distinct devices",
+    "matured": "attempts of the window that ended 7 days ago, whose fraud is known by now",
+}
 
 
 def _seen(entity: str, measure: str, window_s: int, *, sign: int = 0) -> Feature:
-    name, measures = f"{entity}_{measure}_{WINDOW_NAMES[window_s]}", f"{_MEASURES[measure]} of this {entity}, this one included"
+    name, included = f"{entity}_{measure}_{WINDOW_NAMES[window_s]}", "" if measure == "matured" else ", this one included"
+    measures = f"{_MEASURES[measure]} of this {entity}{included}"
     return Feature(name, measures, entity, window_s, Origin.ENTITY, MINUTE, sign, -1.0, 0.0, measure=measure)
 
 
-_ENTITY = tuple(
-    _seen(entity, measure, window_s, sign=1 if measure == "users" and entity != "merchant" else 0)
-    for entity, measure, window_s in product(ENTITIES, _MEASURES, (HOUR, DAY))
+_ENTITY = (
+    _seen("instrument", "count", MINUTE, sign=1),
+    _seen("instrument", "count", TEN_MINUTES, sign=1),
+    _seen("instrument", "count", HOUR),
+    _seen("instrument", "count", DAY),
+    _seen("instrument", "count", WEEK),
+    _seen("instrument", "sum", HOUR),
+    _seen("instrument", "sum", DAY),
+    _seen("instrument", "small", TEN_MINUTES, sign=1),
+    _seen("instrument", "small", DAY, sign=1),
+    _seen("instrument", "users", HOUR, sign=1),
+    _seen("instrument", "users", DAY, sign=1),
+    _seen("instrument", "users", MONTH, sign=1),
+    _seen("instrument", "devices", DAY, sign=1),
+    _seen("instrument", "matured", MONTH),
+    _seen("bin", "count", TEN_MINUTES),
+    _seen("bin", "count", HOUR),
+    _seen("bin", "small", TEN_MINUTES, sign=1),
+    _seen("bin", "small", HOUR, sign=1),
+    _seen("bin", "instruments", TEN_MINUTES, sign=1),
+    _seen("bin", "instruments", HOUR, sign=1),
+    _seen("bin", "matured", MONTH),
+    _seen("merchant", "count", TEN_MINUTES),
+    _seen("merchant", "count", HOUR),
+    _seen("merchant", "count", DAY),
+    _seen("merchant", "count", MONTH),
+    _seen("merchant", "sum", HOUR),
+    _seen("merchant", "sum", DAY),
+    _seen("merchant", "sum", MONTH),
+    _seen("merchant", "small", TEN_MINUTES, sign=1),
+    _seen("merchant", "small", HOUR, sign=1),
+    _seen("merchant", "users", HOUR),
+    _seen("merchant", "users", DAY),
+    _seen("merchant", "matured", WEEK),
+    _seen("merchant", "matured", MONTH),
+    _seen("device", "count", TEN_MINUTES, sign=1),
+    _seen("device", "count", HOUR),
+    _seen("device", "count", DAY),
+    _seen("device", "sum", HOUR),
+    _seen("device", "sum", DAY),
+    _seen("device", "small", HOUR, sign=1),
+    _seen("device", "users", HOUR, sign=1),
+    _seen("device", "users", DAY, sign=1),
+    _seen("device", "users", WEEK, sign=1),
+    _seen("device", "users", MONTH, sign=1),
+    _seen("device", "instruments", HOUR, sign=1),
+    _seen("device", "instruments", DAY, sign=1),
+    _seen("device", "instruments", WEEK, sign=1),
+    _seen("device", "instruments", MONTH, sign=1),
+    _seen("device", "matured", MONTH),
+    _seen("address", "count", HOUR),
+    _seen("address", "count", DAY),
+    _seen("address", "sum", HOUR),
+    _seen("address", "sum", DAY),
+    _seen("address", "small", HOUR, sign=1),
+    _seen("address", "users", HOUR, sign=1),
+    _seen("address", "users", DAY, sign=1),
+    _seen("address", "users", WEEK, sign=1),
+    _seen("address", "users", MONTH, sign=1),
+    _seen("address", "instruments", HOUR, sign=1),
+    _seen("address", "instruments", DAY, sign=1),
+    _seen("address", "instruments", WEEK, sign=1),
+    _seen("address", "instruments", MONTH, sign=1),
+    _seen("address", "devices", DAY, sign=1),
+    _seen("address", "matured", MONTH),
 )
 
 

@@ -13,7 +13,7 @@ from assay.schemas.errors import ServiceError, SettingError
 from assay.tables import entities as entities_module
 from assay.tables.entities import Entities, EntityAnswer
 from assay.tables.entity_call import library
-from assay.tables.entity_layout import KEY_LETTERS
+from assay.tables.entity_layout import LAYOUT_VERSION
 
 from .entity_payments import UNHURRIED_S, assert_same, expected, fresh, observe, payments
 from .own_redis import OwnRedis
@@ -184,7 +184,7 @@ async def test_a_micro_batch_that_redis_keeps_refusing_is_dropped_so_that_others
     entities = fresh(own_redis.url, prefix="poisoned", rest=0.0)
     await entities.start()
     client = Redis.from_url(own_redis.url)
-    key = b"{poisoned:0}:1:" + KEY_LETTERS[1:2] + (77).to_bytes(8, "little")
+    key = b"{poisoned:0}:%d:m" % LAYOUT_VERSION + (77).to_bytes(8, "little")
     await client.set(key, "not a row")
     assert_unavailable(await entities.observe(events[:20], partitions[:20]), "refused")
     await until_caught_up(entities)

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from assay.schemas import limits
 from assay.tables import entities as module
 from assay.tables import redis_link
 from assay.tables.entities import Entities, EntityAnswer
+from assay.tables.entity_layout import BACK
+from assay.tables.entity_state import State
 from assay.tables.events import EVENT, Events
 from assay.tables.redis_link import OUTAGES, Command, RedisLink
 from assay.tables.redis_topology import Topology, seeds
@@ -135,6 +138,24 @@ async def test_i5_max_refusals_one_more_is_not_asked_for(stand: Stand) -> None:
         stand.entities._recover()
         await stand.recovered()
     assert (stand.link.sent, stand.entities.waiting, stand.entities.dropped) == (limits.MAX_REFUSALS, 0, 1)
+
+
+def row_with(people: int) -> bytes:
+    """A row with every tile of every ring, 256 users and instruments, and so many devices."""
+    header = struct.pack("<2d", 5_000.0, 1.7e12)
+    for back in BACK:
+        header += struct.pack("<4Id", 1000, 9, 0, back, 1.0)
+    crowds = (256, 256, people)
+    header += struct.pack("<4H", *crowds, 0)
+    tiles = b"".join(struct.pack("<4Id", 1000 - age, 9, 0, 0, 1.0) for back in BACK for age in range(back, 0, -1))
+    row = header + tiles + struct.pack("<I", 900) * sum(crowds) + bytes(range(256)) * 2 + bytes(people)
+    return row + bytes(-len(row) % 8)
+
+
+def test_i5_max_entity_row_bytes_one_person_more_is_not_read() -> None:
+    assert len(row_with(256)) == limits.MAX_ENTITY_ROW_BYTES
+    assert State.of_rows(row_with(256), 1) is not None
+    assert State.of_rows(row_with(257), 1) is None
 
 
 async def test_i5_redis_catch_up_s_later_what_waits_goes_on_waiting(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from assay.tables.entities import Entities
-from assay.tables.entity_layout import HEADER_BYTES
+from assay.tables.entity_call import NEW_ROW
 from assay.tables.events import EVENT
 
 
@@ -24,7 +24,7 @@ class Link:
 
     async def exchange(self, commands, until) -> list[object]:
         await asyncio.sleep(0)
-        return [[bytes(HEADER_BYTES), b""] for _ in commands]
+        return [NEW_ROW for _ in commands]
 
     async def disconnect(self) -> None:
         pass

@@ -35,11 +35,11 @@ def test_profile_features_come_before_those_of_redis() -> None:
     assert [feature.source for feature in FEATURES[PROFILE_FEATURES:]] == order
 
 
-def test_entity_features_are_in_the_order_that_redis_answers_in() -> None:
-    windows = ("count_1h", "count_24h", "sum_1h", "sum_24h", "users_1h", "users_24h")
-    assert NAMES[PROFILE_FEATURES : PROFILE_FEATURES + ENTITY_FEATURES] == tuple(
-        f"{entity}_{window}" for entity in ENTITIES for window in windows
-    )
+def test_a_window_of_an_entity_is_named_after_what_it_is() -> None:
+    for feature in FEATURES[PROFILE_FEATURES : PROFILE_FEATURES + ENTITY_FEATURES]:
+        assert feature.entity in ENTITIES
+        assert feature.window_s is not None
+        assert feature.name == f"{feature.entity}_{feature.measure}_{WINDOW_NAMES[feature.window_s]}"
 
 
 def test_absent_never_and_unavailable_are_told_apart() -> None:

@@ -6,7 +6,7 @@ import pytest
 from assay.agents.parity import UNKNOWN, Logged, Run, compare_entities, compare_profiles, logged_order, order_effect
 from assay.tables.entity_fold import EntityWindows
 from assay.tables.events import EVENT
-from assay.tables.features import ENTITY_FEATURES, NAMES, PROFILE_FEATURES
+from assay.tables.features import ENTITIES, ENTITY_FEATURES, NAMES, PROFILE_FEATURES
 
 START_MS, COUNT = 1_767_225_600_000, 40
 
@@ -21,6 +21,7 @@ def events() -> np.ndarray:
     made["user"] = (1 + np.arange(COUNT) % 5) << 56
     made["id"][:, 0] = 1 + np.arange(COUNT)
     made["merchant"] = 100 + np.arange(COUNT) % 2
+    made["bin"] = np.arange(COUNT) % 3
     made["device"] = 7
     return made
 
@@ -28,7 +29,7 @@ def events() -> np.ndarray:
 def run_observed_in(order: np.ndarray) -> Run:
     """A run whose entities were seen in that order, and whose evidence says so."""
     made = events()
-    windows, sequences = np.empty((COUNT, ENTITY_FEATURES), np.float32), np.empty((COUNT, 4), np.int64)
+    windows, sequences = np.empty((COUNT, ENTITY_FEATURES), np.float32), np.empty((COUNT, len(ENTITIES)), np.int64)
     windows[order], sequences[order] = EntityWindows().observe(made[order])
     profiles = np.random.default_rng(3).random((COUNT, PROFILE_FEATURES), np.float32)
     run = Run("transactions", made, np.zeros(COUNT, np.int64), profiles)

@@ -1,0 +1,263 @@
+"""What entities have seen, in memory, and the fold that both sides go through: begun from nothing offline, live from the rows
+that Redis had before a micro-batch.
+
+An entity is a slot; its tiles, ring by ring and oldest first, and the people of its crowds lie in two arrays that all share,
+and move to a larger place when they outgrow theirs. `entity_layout` has the meaning of it all, `entity_columns` what is read.
+
+Distinct people are read from how many of the 256 values were seen (linear counting: Whang, Vander-Zanden, Taylor, "A
+linear-time probabilistic counting algorithm for database applications", 1990): exact up to a handful, within 7 % at 100, at
+most 1,597.
+"""
+
+from math import log
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.tables.compiled import compiled
+from assay.tables.entity_columns import PLAN
+from assay.tables.entity_layout import (
+    AMOUNT_SCALE,
+    BACK,
+    CROWD_BACK,
+    CROWDS,
+    FINE_MS,
+    MANY_PEOPLE,
+    PEOPLE,
+    Observations,
+)
+from assay.tables.entity_rows import RINGS, SLOT, TILE, load
+from assay.tables.features import ENTITIES
+
+# What one transaction may take at most, with every list of its entities moved.
+MOST_TILES = len(ENTITIES) * (sum(BACK) + RINGS)
+MOST_PEOPLE = len(ENTITIES) * len(CROWDS) * PEOPLE
+
+# How many distinct people left so many of the 256 values seen.
+_CROWD = np.array([round(-PEOPLE * log(1 - seen / PEOPLE)) for seen in range(PEOPLE)] + [round(PEOPLE * log(2 * PEOPLE))], "f8")
+
+
+@compiled
+def _tile(slot: Any, ring: Any, number: Any, back: Any, tiles: Any, filled: Any) -> Any:
+    """Where the tile of this number lies, made if need be. The caller has seen to it that it is not too old."""
+    start, count = slot.tiles_at[ring], np.int64(slot.tiles[ring])
+    at = count
+    while at > 0 and np.int64(tiles[start + at - 1].number) > number:
+        at -= 1
+    if at > 0 and np.int64(tiles[start + at - 1].number) == number:
+        return start + at - 1
+    if at == count:  # the newest: those that time has passed over make room
+        passed = 0
+        while passed < count and np.int64(tiles[start + passed].number) < number - back:
+            passed += 1
+        count -= passed
+        at = count
+        if passed > 0:
+            for i in range(count):
+                tiles[start + i] = tiles[start + passed + i]
+    if count == slot.tiles_room[ring]:
+        room = min(max(2 * count, 2), back + 1)
+        for i in range(count):
+            tiles[filled[0] + i] = tiles[start + i]
+        start = filled[0]
+        slot.tiles_at[ring], slot.tiles_room[ring] = start, room
+        filled[0] += room
+    for i in range(count, at, -1):
+        tiles[start + i] = tiles[start + i - 1]
+    tile = tiles[start + at]
+    tile.number, tile.count, tile.small, tile.spare, tile.sum = number, 0, 0, 0, 0.0
+    slot.tiles[ring] = count + 1
+    return start + at
+
+
+@compiled
+def _meet(slot: Any, crowd: Any, person: Any, fine: Any, people: Any, filled: Any) -> None:
+    """Remember in which tile a person was last seen. An entry is the tile's number << 8 | the person."""
+    start, count = slot.crowd_at[crowd], np.int64(slot.crowd[crowd])
+    entry = fine << 8 | np.int64(person)
+    for i in range(start, start + count):
+        if people[i] & 0xFF == person:
+            people[i] = max(people[i], entry)
+            return
+    if count >= MANY_PEOPLE:
+        place = start + slot.sequence % count
+        if people[place] >> 8 < slot.latest - CROWD_BACK:
+            people[place] = entry
+            return
+    if count == slot.crowd_room[crowd]:
+        room = min(max(2 * count, 2), PEOPLE)
+        for i in range(count):
+            people[filled[1] + i] = people[start + i]
+        start = filled[1]
+        slot.crowd_at[crowd], slot.crowd_room[crowd] = start, room
+        filled[1] += room
+    people[start + count] = entry
+    slot.crowd[crowd] = count + 1
+
+
+@compiled
+def _observe(
+    slot: Any,
+    kind: Any,
+    time_ms: Any,
+    amount: Any,
+    small: Any,
+    persons: Any,
+    met: Any,
+    plan: Any,
+    tiles: Any,
+    people: Any,
+    filled: Any,
+) -> None:
+    _, _, _, _, fine_in, back, crowds = plan
+    fine, coarsest = time_ms // FINE_MS, back.size - 1
+    if slot.sequence != 0 and fine // fine_in[coarsest] - slot.latest // fine_in[coarsest] > back[coarsest]:
+        # Time has passed over all of it: it begins anew, as a row that Redis has let expire.
+        slot.sequence, slot.clock_ms, slot.latest = 0, 0, 0
+        slot.tiles[:] = 0
+        slot.crowd[:] = 0
+    slot.sequence += 1
+    slot.clock_ms, slot.latest = max(slot.clock_ms, time_ms), max(slot.latest, fine)
+    for ring in range(back.size):
+        number = fine // fine_in[ring]
+        if number >= slot.latest // fine_in[ring] - back[ring]:
+            tile = tiles[_tile(slot, ring, number, back[ring], tiles, filled)]
+            tile.count += 1
+            tile.small += small
+            tile.sum += amount
+    if fine >= slot.latest - CROWD_BACK:
+        for crowd in range(persons.size):
+            if met[crowd] and crowds[kind, crowd]:
+                _meet(slot, crowd, persons[crowd], fine, people, filled)
+
+
+@compiled
+def _read_span(span: Any, slot: Any, fine_in: Any, tiles: Any, out: Any) -> None:
+    """Attempts, spending and small attempts of one window."""
+    tile_ms = fine_in[span.ring] * FINE_MS
+    newest = slot.latest // fine_in[span.ring] - span.delay
+    oldest = newest - span.back
+    gone = (slot.clock_ms % tile_ms) / tile_ms  # the part of a tile that the clock has passed
+    left = (tile_ms - slot.clock_ms % tile_ms) / tile_ms
+    count, total, small = 0.0, 0.0, 0.0
+    old_count, old_total, old_small, new_count, new_total, new_small = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    start = slot.tiles_at[span.ring]
+    for i in range(start + slot.tiles[span.ring] - 1, start - 1, -1):
+        tile = tiles[i]
+        number = np.int64(tile.number)
+        if number < oldest:
+            break
+        if number == oldest:
+            old_count, old_total, old_small = np.float64(tile.count), tile.sum, np.float64(tile.small)
+        elif number == newest and span.delay > 0:
+            new_count, new_total, new_small = np.float64(tile.count), tile.sum, np.float64(tile.small)
+        elif number <= newest:
+            count += tile.count
+            total += tile.sum
+            small += tile.small
+    if span.columns[0] >= 0:
+        out[span.columns[0]] = count + left * old_count + gone * new_count
+    if span.columns[1] >= 0:
+        out[span.columns[1]] = (total + left * old_total + gone * new_total) / AMOUNT_SCALE
+    if span.columns[2] >= 0:
+        out[span.columns[2]] = small + left * old_small + gone * new_small
+
+
+@compiled
+def _read_gathering(gathering: Any, slot: Any, people: Any) -> Any:
+    """Distinct people of one window, from how many of the 256 values were seen in it."""
+    oldest = slot.latest - gathering.back
+    left = (FINE_MS - slot.clock_ms % FINE_MS) / FINE_MS
+    seen, seen_oldest = 0, 0
+    start = slot.crowd_at[gathering.crowd]
+    for i in range(start, start + slot.crowd[gathering.crowd]):
+        last = people[i] >> 8
+        seen += last > oldest
+        seen_oldest += last == oldest
+    partly = seen + left * seen_oldest
+    whole = int(partly)
+    if whole >= PEOPLE:
+        return _CROWD[PEOPLE]
+    return _CROWD[whole] + (partly - whole) * (_CROWD[whole + 1] - _CROWD[whole])
+
+
+@compiled
+def _fold(
+    begin: Any, at: Any, fresh: Any, seen: Any, plan: Any, slots: Any, tiles: Any, people: Any, filled: Any, rows: Any, out: Any
+) -> Any:
+    """Observe from event `begin` on; returns the event that there was no more room for, or n."""
+    times_ms, thousandths, small, persons, met = seen
+    spans, gatherings, first_span, first_gathering, fine_in, _, _ = plan
+    values, sequences = out
+    for i in range(begin, at.shape[0]):
+        if filled[0] + MOST_TILES > tiles.size or filled[1] + MOST_PEOPLE > people.size:
+            return i
+        for kind in range(at.shape[1]):
+            if at[i, kind] < 0:
+                continue
+            slot, row = slots[at[i, kind]], rows[i]
+            if fresh[i]:
+                _observe(slot, kind, times_ms[i], thousandths[i], small[i], persons[i], met[i], plan, tiles, people, filled)
+            sequences[row, kind] = slot.sequence
+            for s in range(first_span[kind], first_span[kind + 1]):
+                _read_span(spans[s], slot, fine_in, tiles, values[row])
+            for s in range(first_gathering[kind], first_gathering[kind + 1]):
+                values[row, gatherings[s].column] = _read_gathering(gatherings[s], slot, people)
+    return at.shape[0]
+
+
+class State:
+    """What a number of entities have seen. Slots are given out by whoever has one: they are numbers from 0 on."""
+
+    def __init__(self, entities: int = 0, tiles: int = 0, people: int = 0) -> None:
+        self.slots = np.zeros(entities, SLOT)
+        self._tiles, self._people = np.empty(tiles, TILE), np.empty(people, np.int64)
+        self._filled = np.zeros(2, np.int64)  # tiles and people that are given out
+
+    @classmethod
+    def of_rows(cls, rows: bytes, entities: int) -> "State | None":
+        """From the rows of so many entities as the Redis function answers with them; None if these are no such rows."""
+        state = cls()
+        loaded = load(rows, entities, MOST_TILES, MOST_PEOPLE)
+        if loaded is None:
+            return None
+        state.slots, state._tiles, state._people, state._filled = loaded
+        return state
+
+    def make_room(self, entities: int) -> None:
+        """Room for so many slots."""
+        if entities > len(self.slots):
+            self.slots = _grown(self.slots, len(self.slots), entities, np.zeros)
+
+    def fold(
+        self,
+        at: npt.NDArray[np.int64],
+        fresh: npt.NDArray[np.bool_],
+        seen: Observations,
+        rows: npt.NDArray[np.int64],
+        values: npt.NDArray[np.float32],
+        sequences: npt.NDArray[np.int64],
+    ) -> None:
+        """Let the entities at slots `at`, int64 (m, 5), -1 where absent, observe m transactions, one after another.
+
+        fresh, bool (m,): where not, nothing changes, and what stands is read. rows (m,): which rows of values, float32
+        (n, ENTITY_FEATURES), and sequences, int64 (n, 5), to write.
+        """
+        done, columns = 0, tuple(seen)[1:]
+        while done < len(at):
+            done = _fold(
+                done, at, fresh, columns, PLAN, self.slots, self._tiles, self._people, self._filled, rows, (values, sequences)
+            )
+            if done < len(at):
+                tiles, people = self._filled.tolist()
+                self._tiles = _grown(self._tiles, tiles, tiles + MOST_TILES, np.empty)
+                self._people = _grown(self._people, people, people + MOST_PEOPLE, np.empty)
+
+
+def _grown(array: npt.NDArray[Any], used: int, least: int, make: Any) -> npt.NDArray[Any]:
+    if least <= len(array):
+        return array
+    larger: npt.NDArray[Any] = make(max(least, used + used // 2), array.dtype)
+    larger[:used] = array[:used]
+    return larger
