@@ -7,6 +7,8 @@ never less than nothing. A change belongs to the time of its transaction, whenev
 import numpy as np
 import numpy.typing as npt
 
+from assay.tables.events import Events
+
 CHANGED_KINDS = ("user", "instrument", "bin", "merchant", "device", "address")  # entities that learn of it, by digest
 COUNTED = ("issuer_declines", "verdicts", "disputes", "frauds")  # verdicts: our own declines, from the tier full alone
 
@@ -22,3 +24,24 @@ CHANGE = np.dtype(
 )
 
 Changes = npt.NDArray[np.void]
+
+
+def changes_of_labels(events: Events, fraud: npt.NDArray[np.bool_], delay_ms: int) -> tuple[Changes, npt.NDArray[np.int64]]:
+    """What labels (n,) say of events (n,) in the order of their time, where nothing else is told of how they became known.
+
+    Each fraud becomes known `delay_ms` after its event. Returns changes (m,) in that order, and the number of the event that
+    each is known before, int64 (m,): the first event at that time or later, after its own.
+    """
+    times = np.maximum.accumulate(events["time_ms"])
+    rows = np.flatnonzero(fraud)
+    _, firsts = np.unique(events[["user", "id"]][rows], return_index=True)  # one that comes again is no second fraud
+    rows = rows[np.sort(firsts)]
+    known_before = np.maximum(np.searchsorted(times, events["time_ms"][rows] + delay_ms), rows + 1)
+    order = np.argsort(known_before, kind="stable")
+    rows = rows[order]
+    changes = np.zeros(len(rows), CHANGE)
+    for name in ("offset", "time_ms", *CHANGED_KINDS):
+        changes[name] = events[name][rows]
+    changes["frauds"] = 1
+    changes["thousandths"] = np.nan_to_num(np.rint(events["amount"][rows] * 1000.0))
+    return changes, known_before[order].astype(np.int64)

@@ -220,7 +220,40 @@ _BATCH = (
     _batch("merchant_onboarded_days", "days since the merchant was taken on", "merchant", allowed_age_s=MONTH),
 )  # fmt: skip
 FRAUD_PRIOR, FRAUD_PRIOR_WEIGHT = 0.005, 10.0  # the share of fraud where there is no history, and how many attempts it weighs
-_RISK: tuple[Feature, ...] = ()  # those for rules alone come last
+_BECAME = {
+    "issuer_declines": "attempts that the issuer declined, as known by now",
+    "declined": "attempts that we declined in the tier full",
+    "disputes": "payments that were disputed, as known by now",
+    "frauds": "payments that were confirmed as fraud, up to the label delay ago and known by now",
+    "fraud_share": "smoothed share of confirmed fraud, up to the label delay ago and known by now",
+}
+
+
+def _risk(entity: str, measure: str, window_s: int, *, sign: int = 1, for_models: bool = True) -> Feature:
+    name, measures = f"{entity}_{measure}_{WINDOW_NAMES[window_s]}", f"{_BECAME[measure]}, of this {entity}"
+    absent, never = nan if entity in ALWAYS_THERE else -1.0, FRAUD_PRIOR if measure == "fraud_share" else 0.0
+    options = {"measure": measure, "for_models": for_models}
+    return Feature(name, measures, entity, window_s, Origin.RISK, HOUR, sign, absent, never, **options)
+
+
+_RISK = (
+    _risk("user", "issuer_declines", DAY),
+    _risk("user", "disputes", MONTH),
+    _risk("user", "frauds", MONTH),
+    _risk("instrument", "issuer_declines", HOUR),
+    _risk("instrument", "issuer_declines", DAY),
+    _risk("bin", "issuer_declines", TEN_MINUTES, sign=0),
+    _risk("device", "issuer_declines", HOUR),
+    _risk("address", "issuer_declines", HOUR),
+    _risk("merchant", "issuer_declines", TEN_MINUTES, sign=0),
+    _risk("instrument", "frauds", MONTH),
+    _risk("device", "frauds", MONTH),
+    # Our own verdicts: for rules alone, since a model must not learn from itself. They come last.
+    _risk("instrument", "declined", HOUR, for_models=False),
+    _risk("bin", "declined", TEN_MINUTES, for_models=False),
+    _risk("device", "declined", HOUR, for_models=False),
+    _risk("address", "declined", HOUR, for_models=False),
+)
 
 FEATURES: tuple[Feature, ...] = _PROFILE + _ENTITY + _BATCH + _RISK
 NAMES: tuple[str, ...] = tuple(feature.name for feature in FEATURES)

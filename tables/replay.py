@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from assay.schemas.transaction import Transaction
 from assay.tables.batch_history import BatchHistory
+from assay.tables.changes import CHANGE, Changes
 from assay.tables.encode import encode_events
 from assay.tables.entity_fold import EntityWindows
 from assay.tables.events import EVENT, Events
@@ -19,6 +20,8 @@ from assay.tables.fold import fold, recall
 from assay.tables.profile import Rows, new_rows
 from assay.tables.rates import Rates
 from assay.tables.recall import NEW
+from assay.tables.risk_family import RISK_COLUMNS, RiskFamily
+from assay.tables.risk_fold import RiskWindows
 
 CHUNK = 8_192  # transactions at a time: the size changes nothing but the memory
 
@@ -48,17 +51,27 @@ def events_of(transactions: Iterable[Transaction], rates: Rates) -> Events:
 
 
 def replay_events(
-    events: Events, progress: Progress | None = None, *, batch: BatchHistory | None = None
+    events: Events,
+    progress: Progress | None = None,
+    *,
+    batch: BatchHistory | None = None,
+    changes: Changes | None = None,
+    known_before: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.float32]:
     """Features of events, (n,) EVENT, in their order: float32 (n, FEATURE_COUNT).
 
-    `batch`: the batch features that were loaded, read as of the time of each event; None: none were. Offsets are not looked at.
-    A transaction that comes again has the features of its first time, and is counted once.
+    `batch`: the batch features that were loaded, read as of the time of each event; None: none were. `changes` (m,) CHANGE:
+    what became of transactions, in that order; change j is known before event number known_before[j], int64 (m,), ascending.
+    None: nothing was known. Offsets are not looked at. A transaction that comes again has the features of its first time, and
+    is counted once.
     """
     features = np.empty((len(events), FEATURE_COUNT), np.float32)
     users, inverse = np.unique(events["user"], return_inverse=True)
     slots = inverse.astype(np.int32)
-    rows, redis = new_rows(len(users)), _Redis(batch or BatchHistory())
+    if changes is None or known_before is None:
+        changes, known_before = np.zeros(0, CHANGE), np.zeros(0, np.int64)
+    redis = _Redis(batch or BatchHistory(), RiskWindows(RISK_COLUMNS, changes, known_before))
+    rows = new_rows(len(users))
     for start in range(0, len(events), CHUNK):
         stop = min(start + CHUNK, len(events))
         chunk, chunk_slots, out = events[start:stop].copy(), slots[start:stop], features[start:stop]
@@ -67,7 +80,7 @@ def replay_events(
         recall(rows, chunk_slots, chunk, repeats)
         firsts, new = _firsts(rows, chunk_slots, repeats, start), repeats == NEW
         fold(rows, chunk_slots, chunk, repeats, out)
-        out[new, PROFILE_FEATURES:] = redis.observe(chunk[new])
+        out[new, PROFILE_FEATURES:] = redis.observe(chunk[new], start + np.flatnonzero(new))
         out[~new] = features[firsts[~new]]
         if progress is not None:
             progress(len(chunk))
@@ -77,14 +90,15 @@ def replay_events(
 class _Redis:
     """What would have come from Redis."""
 
-    def __init__(self, batch: BatchHistory) -> None:
-        self._windows, self._batch = EntityWindows(), batch
+    def __init__(self, batch: BatchHistory, risk: RiskWindows) -> None:
+        self._windows, self._batch, self._risk = EntityWindows(), batch, risk
 
-    def observe(self, events: Events) -> npt.NDArray[np.float32]:
-        """The columns after PROFILE_FEATURES of events (n,), in order."""
+    def observe(self, events: Events, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """The columns after PROFILE_FEATURES of events (n,), in order; numbers (n,) are their places among all."""
         block = np.full((len(events), FEATURE_COUNT - PROFILE_FEATURES), np.nan, np.float32)
         block[:, :ENTITY_FEATURES] = self._windows.observe(events)[0]
         self._batch.fill(events, block)
+        block[:, RiskFamily.columns] = self._risk.read(events, numbers, block)
         return block
 
 

@@ -179,8 +179,8 @@ class _Kind:
         """Learn of changes (m,), and write the features of events (n,) into the columns of out that are of this kind."""
         self.make_room(len(changes))
         counts = np.stack([changes[count] for count in COUNTED], axis=1)
-        learnt = (np.ascontiguousarray(changes[self.name]), times_of(changes["time_ms"]), counts)
-        learnt = (*learnt, whole_thousandths(changes["thousandths"]), known_before)
+        thousandths = whole_thousandths(changes["thousandths"])
+        learnt = (np.ascontiguousarray(changes[self.name]), times_of(changes["time_ms"]), counts, thousandths, known_before)
         digests, times_ms = np.ascontiguousarray(events[self.name]), times_of(events["time_ms"])
         sums, values = np.zeros((len(events), len(self.columns), 3)), np.empty((len(events), len(self.columns)), np.float32)
         state = (self.slots, self.table, self.tiles, self.used)

@@ -79,7 +79,8 @@ def matured_name(share: Feature) -> str:
 
 def whole_thousandths(thousandths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Amounts as rows hold them: whole, bounded, and of an amount and its reversal one the negative of the other."""
-    return np.clip(np.nan_to_num(np.rint(thousandths)), -MAX_THOUSANDTHS, MAX_THOUSANDTHS)
+    whole: npt.NDArray[np.float64] = np.clip(np.nan_to_num(np.rint(thousandths)), -MAX_THOUSANDTHS, MAX_THOUSANDTHS)
+    return whole
 
 
 def times_of(time_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
