@@ -1,6 +1,9 @@
 """What is learnt, on a real Redis: a crash before or after any command counts nothing twice and loses nothing."""
 
+import asyncio
+import signal
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,10 +11,11 @@ import orjson
 import pytest
 import pytest_asyncio
 from faust.types import TP
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 from assay.agents.decided import DecidedBatch
 from assay.agents.learn import Learner
+from assay.deploy.redis_cluster import local_cluster
 from assay.schemas.decision import Action, Tier
 from assay.streams.metrics import Metrics
 from assay.tables.changes import CHANGED_KINDS
@@ -22,8 +26,11 @@ from assay.tables.redis_link import Command, RedisLink
 from assay.tables.risk_call import risk_library
 from assay.tables.transaction_index import ACTIONS, DECIDED, VERSION, Kept, index_library, place_of
 
+from .own_redis import OwnRedis
+
 pytestmark = [pytest.mark.services, pytest.mark.asyncio]
 EXPIRE_S, SHARDS, GENERATION = 3_600, 3, 1
+PATIENCE_S = 30.0
 TIME_MS = 1_767_225_600_000
 KINDS = dict(zip("uibmda", CHANGED_KINDS, strict=True))
 COURSE = [
@@ -94,15 +101,17 @@ class Life:
         entry["merchant"], entry["instrument"], entry["device"] = 11, [21, 22, 23], 31
         self.learner.keep([DecidedBatch(rows)])
 
+    def hear(self, first: int, end: int) -> None:
+        for offset, value in enumerate(OUTCOMES[first:end], first):
+            tp = TP("outcomes", 0)
+            message = SimpleNamespace(tp=tp, offset=offset, timestamp=0.0, value=value, generation_id=GENERATION)
+            self.learner.take(message)
+
     async def live(self, committed: int, at_once: int) -> None:
         """From a committed offset to the end, so many outcomes at once; raises Killed."""
         try:
             for first in range(committed, len(OUTCOMES), at_once):
-                for offset, value in enumerate(OUTCOMES[first : first + at_once], first):
-                    message = SimpleNamespace(
-                        tp=TP("outcomes", 0), offset=offset, timestamp=0.0, value=value, generation_id=GENERATION
-                    )
-                    self.learner.take(message)
+                self.hear(first, first + at_once)
                 await self.learner._turn()
         finally:
             await self.link.disconnect()
@@ -201,3 +210,44 @@ async def test_who_was_overtaken_takes_nothing_back(redis_url: str, topic_prefix
     assert not await life.rows.remember({place: (before, b"stale")})
     assert await life.rows.find([place]) == {place: b"newer"}
     await life.link.disconnect()
+
+
+async def test_on_a_cluster_of_three_nodes_a_crash_counts_nothing_twice_either(tmp_path: Path) -> None:
+    with local_cluster(tmp_path) as cluster:
+        for killed_at in (2, 3, 4):
+            prefix = f"prefix-{killed_at}"
+            first, second = Life(cluster.url, prefix), Life(cluster.url, prefix)
+            first.link.killed_at, first.link.late = killed_at, True
+            first.decide()
+            with pytest.raises(Killed):
+                await first.live(0, len(OUTCOMES))
+            second.decide()
+            await second.live(first.finished, len(OUTCOMES))
+            async with RedisCluster.from_url(f"redis://127.0.0.1:{cluster.ports[0]}") as redis:
+                assert {owner: sums(await redis.get(row_key(prefix, *owner))) for owner in EXPECTED} == EXPECTED
+
+
+def row_key(prefix: str, kind: str, digest: int) -> bytes:
+    letter = {kind: letter for letter, kind in KINDS.items()}[kind]
+    return f"{{{prefix}:{digest % SHARDS}}}:r{letter}".encode() + digest.to_bytes(8, "little")
+
+
+async def test_outcomes_wait_for_a_redis_that_hangs_and_are_counted_once_it_goes_on(own_redis: OwnRedis) -> None:
+    life = Life(own_redis.url, "prefix")
+    life.decide()
+    await life.live(len(OUTCOMES), 1)
+    await life.learner._turn()
+    own_redis.signal(signal.SIGSTOP)
+    life.learner.start()
+    life.hear(0, len(OUTCOMES))
+    async with asyncio.timeout(PATIENCE_S):
+        while not life.learner._failing:
+            await asyncio.sleep(0.01)
+        assert life.finished == 0
+        assert life.learner.age_s() > 0
+        own_redis.signal(signal.SIGCONT)
+        while life.finished < len(OUTCOMES):
+            await asyncio.sleep(0.01)
+    async with Redis.from_url(own_redis.url) as redis:
+        assert await counts(redis, "prefix") == EXPECTED
+    await life.learner.close()
