@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from assay.agents.freshness import ages_of_each
 from assay.agents.steer import InForce
 from assay.schemas import limits
 from assay.schemas.decision import Tier
@@ -57,6 +58,7 @@ class EvidenceLog:
     ) -> Batches:
         batch: dict[tuple[str, int], list[OutRecord]] = {}
         digest, digests = features_digest(), self._in_force.digests
+        ages_ms = ages_of_each(windows)
         for i, request in enumerate(requests):
             value = encode_evidence(
                 transaction_id=request.transaction.transaction_id,
@@ -67,7 +69,7 @@ class EvidenceLog:
                 digests=digests,
                 features_digest=digest,
                 features=features[i],
-                ages_ms={},
+                ages_ms=ages_ms[i],
                 entity_sequences=windows.sequences[i] if windows.available else None,
             )
             record = (request.user, value, [(SOURCE_HEADER, request.source.header())])

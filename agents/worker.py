@@ -15,6 +15,7 @@ from typing import Any
 import faust
 from faust.types import TP
 
+from assay.agents import freshness
 from assay.agents.core import Core
 from assay.agents.evidence import EvidenceLog
 from assay.agents.learn import learner_of
@@ -62,6 +63,7 @@ class Worker:
         self.name = settings.decided_by
         self.metrics = metrics = Metrics()
         metrics.build.labels(version("assay"), in_force.version, in_force.rules_digest).set(1)
+        freshness.declare_allowed(metrics)
         self.progress, self.recovery_log = Progress(time.monotonic), RecoveryLog(time.monotonic)
         options = client_options(settings)
         self.app = build_app(settings, ProfileTable)
@@ -181,6 +183,7 @@ class Worker:
         self.metrics.entity_observations_dropped.set(self.entities.dropped)
         self.metrics.assigned.set(len(self.assigned()))
         self.metrics.outcomes_age.set(self.learner.age_s())
+        freshness.watch(self.metrics, self.entities, {"risk": self.learner.age_s()}, time.time() * 1000)
 
     def _wire(self) -> None:
         """Hang the parts into Faust: two agents, the take-over, the drain, the watch over progress, the end."""

@@ -68,6 +68,21 @@ class Metrics:
         self.entity_observations_dropped = Gauge(
             "assay_entity_observations_dropped", "Observations that no longer fit the queue.", registry=registry
         )
+        self.feature_age = Gauge(
+            "assay_feature_age_seconds", "How far behind what features are read from is.", ("source",), registry=registry
+        )
+        self.feature_allowed_age = Gauge(
+            "assay_feature_allowed_age_seconds", "What features of a source allow: the least.", ("source",), registry=registry
+        )
+        self.batch_age = Gauge(
+            "assay_batch_feature_age_seconds", "Since the newest as-of time that was read.", ("feature",), registry=registry
+        )
+        self.batch_allowed_age = Gauge(
+            "assay_batch_feature_allowed_age_seconds", "What a batch feature allows.", ("feature",), registry=registry
+        )
+        self.unreadable_rows = Gauge(
+            "assay_unreadable_rows", "Rows beside the entity windows that could not be read.", registry=registry
+        )
         self.rule_failures = Counter("assay_rule_failures", "Rules that could not be evaluated.", ("rule",), registry=registry)
         self.outcomes = Counter(
             "assay_outcomes",

@@ -1,0 +1,52 @@
+"""How old what features are read from is: for the evidence of each decision, and as gauges beside the ages that are allowed.
+
+event, profile   0: both are as of the transaction itself
+entity           how long the oldest observation has waited that Redis has not taken yet
+batch            since the newest as-of time that was read
+risk             how long the oldest outcome has waited that was read and not applied
+"""
+
+from collections.abc import Mapping
+
+from assay.streams.metrics import Metrics
+from assay.tables.entities import Entities, EntityAnswer
+from assay.tables.features import FEATURES, Origin
+
+
+def ages_of_each(windows: EntityAnswer) -> list[dict[str, float]]:
+    """Of each of n transactions, how old what was read for it is: by source, milliseconds before its event time.
+
+    The windows that were answered are as of now; of what was looked up, the oldest value counts. Without Redis: nothing.
+    """
+    if not windows.available:
+        return [{} for _ in windows.values]
+    entity = Origin.ENTITY.value
+    told = {source: ages.tolist() for source, ages in windows.ages_ms.items()}
+    return [
+        {entity: 0.0} | {source: ages[i] for source, ages in told.items() if ages[i] == ages[i]}
+        for i in range(len(windows.values))
+    ]
+
+
+def declare_allowed(metrics: Metrics) -> None:
+    """Set the ages that the list of features allows: of a source the least, and of each batch feature."""
+    allowed: dict[str, int] = {}
+    for feature in FEATURES:
+        if feature.source is Origin.BATCH:
+            metrics.batch_allowed_age.labels(feature.name).set(feature.allowed_age_s)
+        source = feature.source.value
+        allowed[source] = min(feature.allowed_age_s, allowed.get(source, feature.allowed_age_s))
+    for source, seconds in allowed.items():
+        metrics.feature_allowed_age.labels(source).set(seconds)
+
+
+def watch(metrics: Metrics, entities: Entities, waiting_s: Mapping[str, float], now_ms: float) -> None:
+    """Bring the gauges up to date. waiting_s: ages of other sources, such as "risk". What was never read has no age."""
+    ages = {"event": 0.0, "profile": 0.0, "entity": entities.behind_s} | dict(waiting_s)
+    for name, as_of_ms in entities.newest_ms.items():
+        metrics.batch_age.labels(name).set((now_ms - as_of_ms) / 1000)
+    if entities.newest_ms:
+        ages["batch"] = (now_ms - max(entities.newest_ms.values())) / 1000
+    for source, seconds in ages.items():
+        metrics.feature_age.labels(source).set(seconds)
+    metrics.unreadable_rows.set(entities.unreadable_rows)
