@@ -67,6 +67,7 @@ chaos: setup ## kill, stop and cut off real workers under traffic, and check eve
 
 docs: setup ## make the generated pages anew
 	$(BIN)/python -m assay.deploy.settings_page > docs/settings.md
+	$(BIN)/python -m assay.deploy.features_page > docs/features.md
 
 sim: setup ## simulate workers and all that goes wrong, from seeds (SEEDS=1000 FROM=0, or SEED=17 with its trace)
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) $(ARGS)

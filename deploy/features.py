@@ -1,0 +1,154 @@
+"""`assay features`: the list of features with how fresh each is, and loading what was computed elsewhere."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.deploy.history_options import Json, MapFile
+
+if TYPE_CHECKING:
+    from assay.deploy.feature_map import Seen
+    from assay.deploy.features_seen import Tally
+    from assay.tables.batch_load import Loaded
+
+app = typer.Typer(add_completion=False)
+LAST = 2_000
+LEAST_WIDTH = 130  # a narrower terminal wraps lines, which is better than names cut off
+
+
+@app.callback(invoke_without_command=True)
+def features(
+    context: typer.Context,
+    last: Annotated[
+        int, typer.Option(min=0, help="How many of the latest decisions to look at for what was seen; 0: none.")
+    ] = LAST,
+    json_: Json = False,
+) -> None:
+    """Show every feature: what it is of, where it comes from, how old it may be, and how old it was.
+
+    Ages and missing values are those of the latest decisions, by their evidence; without Kafka they are left out. What a
+    feature measures is in docs/features.md and in the JSON.
+
+    \b
+    Examples:
+      assay features
+      assay features --last 50000
+      assay features --json | jq '.features[] | select(.share_missing > 0.5).name'
+      assay features load dispute-rates.parquet
+    """
+    if context.invoked_subcommand is not None:
+        return
+    import json
+
+    from assay.deploy.feature_map import machine_row
+    from assay.tables.features import FEATURES
+
+    counted, note = _look(last)
+    seen = counted.seen() if counted is not None else None
+    _show(seen, note)
+    if json_:
+        by_feature: list[Seen | None] = [*seen] if seen is not None else [None] * len(FEATURES)
+        rows = [machine_row(*one) for one in zip(FEATURES, by_feature, strict=True)]
+        print(json.dumps({"features": rows, "decisions": counted.records if counted is not None else 0, "note": note}))
+
+
+@app.command()
+def load(
+    file: Annotated[Path, typer.Argument(help="Values: .parquet, .csv or .jsonl; one a row.", show_default=False)],
+    map_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="FIELD=COLUMN",
+            help="Which column is entity, id, name, value or as_of: a column, COLUMN/100, COLUMN*1000, or a constant (quoted "
+            "where it could be meant for a column). Columns named like them need no mention.",
+        ),
+    ] = None,
+    map_file: MapFile = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the file: nothing is written.")] = False,
+    json_: Json = False,
+) -> None:
+    """Load batch features: values that were computed elsewhere, each with the time as of which it holds.
+
+    A row says: entity (such as merchant), id (as transactions have it), name (of a batch feature), value, and as_of. Nothing is
+    loaded unless every row can be. A value never replaces one of a later as_of; loading a file again changes nothing. Workers
+    see a value with the next transaction.
+
+    \b
+    Examples:
+      assay features load dispute-rates.parquet
+      assay features load rates.csv --map entity=merchant --map id=shop --map name=merchant_dispute_rate_90d \\
+        --map value=percent/100 --map as_of=day
+      assay features load dispute-rates.parquet --dry-run --json
+    """
+    import asyncio
+    import json
+    import time
+    from functools import partial
+
+    from assay.deploy.progress_bars import progress_bars
+    from assay.models.batch_file import read_batch_file
+    from assay.streams.settings import Settings
+    from assay.tables.batch_load import Loaded
+    from assay.tables.batch_load import load as write
+    from assay.tables.entity_call import Keyspace
+
+    settings = Settings.load()
+    values = read_batch_file(file, map_ or (), map_file, now_ms=int(time.time() * 1000))
+    loaded = Loaded(0, len(values), 0)
+    if not dry_run:
+        keyspace = Keyspace(settings.entity_prefix, "", settings.redis_shards)
+        with progress_bars() as report:
+            told = partial(report, "loading")
+            loaded = asyncio.run(write(values, settings.redis_url.get_secret_value(), keyspace, told))
+    _tell(loaded, dry_run)
+    if json_:
+        print(json.dumps({"dry_run": dry_run} | loaded._asdict()))
+
+
+def _look(last: int) -> "tuple[Tally | None, str]":
+    """What the latest decisions have seen, and what is to be said about it."""
+    import asyncio
+
+    from assay.deploy.features_seen import tally
+    from assay.schemas.errors import ServiceError
+    from assay.streams.settings import Settings
+
+    if not last:
+        return None, "what was seen is left out"
+    try:
+        counted = asyncio.run(tally(Settings.load(), last))
+    except ServiceError as error:
+        return None, f"what was seen is left out: {error.what}"
+    note = f"seen in the latest {counted.records:,} decisions" if counted.records else "there are no decisions yet"
+    return counted, note + (f"; {counted.others:,} of another list were left out" if counted.others else "")
+
+
+def _show(seen: "list[Seen] | None", note: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from assay.deploy.feature_map import NOTHING, feature_rows, span
+
+    console = Console(width=max(LEAST_WIDTH, Console().width))
+    table = Table(box=None, pad_edge=False)
+    for heading in ("feature", "entity", "window", "source", "allowed age", "default", "seen age", "missing", "never"):
+        table.add_column(heading, no_wrap=True)
+    for place, row in enumerate(feature_rows()):
+        one = None if seen is None else seen[place]
+        found: list[Any] = ["", "", ""]
+        if one is not None:
+            found = [NOTHING if one.age_s is None else span(one.age_s), f"{one.missing:.1%}", f"{one.never:.1%}"]
+        table.add_row(*row, *found)
+    console.print(table)
+    console.print(note[:1].upper() + note[1:] + ".", highlight=False, soft_wrap=True)
+
+
+def _tell(loaded: "Loaded", dry_run: bool) -> None:
+    if dry_run:
+        print(f"{loaded.values:,} values can be loaded; nothing was written.")
+        return
+    print(f"{loaded.values:,} values loaded into {loaded.rows:,} rows.")
+    if loaded.outdated:
+        print(f"{loaded.outdated:,} of them are older than what is there, and changed nothing.")
