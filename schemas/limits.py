@@ -62,6 +62,7 @@ REDIS_CONNECT_S = 1.0
 REDIS_CATCH_UP_S = 1.0  # for one micro-batch that nobody waits for
 MAX_REDIRECTS = 4  # of one exchange, from node to node of a Redis Cluster; then it has failed
 MAX_REDIS_SEEDS = 32  # nodes of a Redis Cluster that are asked, one after another, who has which slots
+MAX_RISK_ROW_BYTES = 3_992  # in Redis: what became of an entity's transactions, with every tile of every ring
 MAX_CHANGES_A_CALL = 2_048  # of what became of transactions, sent to Redis together
 
 # Batch features

@@ -38,7 +38,6 @@ HEADER_BYTES = 24
 TILE_BYTES = 32
 TILE_S = (MINUTE, HOUR, DAY)
 TILES_BACK = (60, 24, 37)  # how far behind the clock's tile the oldest lies
-ROW_BYTES = HEADER_BYTES + TILE_BYTES * sum(back + 1 for back in TILES_BACK)  # at most
 MEASURES = ("issuer_declines", "declined", "disputes", "frauds", "fraud_sum", "fraud_share")  # those of a tile first
 FRAUDS, FRAUD_SUM, FRAUD_SHARE = 3, 4, 5
 MIN_TIME_MS = (TILES_BACK[-1] + 1) * DAY * 1000  # no tile that a window reaches back to has a negative number

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from assay.schemas.limits import MAX_RISK_ROW_BYTES
 from assay.tables.changes import CHANGED_KINDS, Changes
 from assay.tables.entity_call import Keyspace
 from assay.tables.events import Events
@@ -19,7 +20,7 @@ from assay.tables.lookups import look_ups
 from assay.tables.redis_link import RedisLink
 from assay.tables.risk_call import EXPIRE_S, read_sequences, risk_calls, risk_library
 from assay.tables.risk_family import RiskFamily
-from assay.tables.risk_layout import HEADER_BYTES, ROW_BYTES, TILE_S, TILES_BACK, read_rows
+from assay.tables.risk_layout import HEADER_BYTES, TILE_S, TILES_BACK, read_rows
 from tests.unit.risk_history import BLOCK, COLUMNS, START_MS, History, change, events_at, histories, replayed, windows_of
 
 pytestmark = pytest.mark.services
@@ -129,8 +130,7 @@ async def test_every_key_expires_and_the_marks_outlive_the_rows(redis_url: str) 
     assert all(life > EXPIRE_S for life in marks)
 
 
-async def test_i5_a_row_has_at_most_so_many_bytes(redis_url: str) -> None:
-    """One change more than there are tiles, in each ring."""
+async def test_i5_max_risk_row_bytes_hold_one_change_more_than_there_are_tiles(redis_url: str) -> None:
     times = [size * 1000 * back for size, most in zip(TILE_S, TILES_BACK, strict=True) for back in range(most + 2)]
     changes = np.concatenate([one(offset=i, time_ms=START_MS - back) for i, back in enumerate(sorted(times, reverse=True))])
     async with store(redis_url) as rows:
@@ -140,7 +140,7 @@ async def test_i5_a_row_has_at_most_so_many_bytes(redis_url: str) -> None:
         row = await client.get(key)
         await client.aclose()
     assert list(row[16:19]) == [most + 1 for most in TILES_BACK]
-    assert len(row) == ROW_BYTES
+    assert len(row) == MAX_RISK_ROW_BYTES
 
 
 @pytest.mark.parametrize("broken", [b"", b"x", bytes(HEADER_BYTES + 1), b"\xff" * 56])
