@@ -58,17 +58,22 @@ class Progress:
         if remaining != self._recovery.next_offset:
             self._recovery = _Seen(remaining, self._clock())
 
-    def unknown(self) -> None:
-        """Kafka did not say how far its log is."""
-        if self._unknown_since is None:
+    def unknown(self) -> bool:
+        """Kafka did not say how far its log is. Returns whether that is new."""
+        new = self._unknown_since is None
+        if new:
             self._unknown_since = self._clock()
+        return new
 
-    def known(self) -> None:
-        """It did. Nothing is held against a partition for the time in which it could not move."""
-        if self._unknown_since is not None:
-            self._unknown_since, now = None, self._clock()
-            for seen in (*self._seen.values(), self._recovery):
-                seen.since = now
+    def known(self) -> float | None:
+        """It did; after how many seconds in which it did not, if there were any. Those are held against no partition."""
+        if self._unknown_since is None:
+            return None
+        now = self._clock()
+        silent_s, self._unknown_since = now - self._unknown_since, None
+        for seen in (*self._seen.values(), self._recovery):
+            seen.since = now
+        return silent_s
 
     def ready(self) -> str:
         """Why it does not score; empty if it does."""

@@ -6,6 +6,7 @@ follow the answer and are taken by `agents.memory` for several micro-batches at 
 """
 
 import asyncio
+import time
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from assay.agents.answers import Answers
 from assay.agents.flow import Turns
 from assay.agents.memory import Memory
+from assay.agents.outage_log import OutageLog
 from assay.agents.ports import Learns, Observes, Offers
 from assay.agents.profiles import Profiles, Recalled
 from assay.agents.repeats import Repeats
@@ -46,6 +48,7 @@ class Scorer:
         self._said, self._profiles, self._entities, self._in_force = said, profiles, entities, in_force
         self._answers, self._evidence, self._memory, self._metrics = answers, evidence, memory, metrics
         self._learner, self._repeats, self._publishing = learner, repeats, Turns()
+        self._outage_log = OutageLog(time.monotonic)
 
     async def score(self, batch: MicroBatch) -> None:
         """One micro-batch, from records to acknowledged decisions. Raises PublishError: then the process must end."""
@@ -83,6 +86,7 @@ class Scorer:
 
     def _judge(self, recalled: Recalled, features: npt.NDArray[np.float32], windows: EntityAnswer) -> Verdicts:
         tier = Tier.FULL if windows.available else Tier.NO_ENTITIES
+        self._outage_log.note(len(features), windows.reason)
         if not windows.available:
             self._metrics.entities_unavailable.labels(windows.reason).inc()
         return self._in_force.judge.judge([request.transaction for request in recalled.judged_requests], features, tier)

@@ -1,33 +1,30 @@
 """The worker: makes what the core does I/O through, and starts Faust around it."""
 
 import asyncio
-import gc
 import logging
-import signal
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-import faust
 from faust.types import TP
 
 from assay.agents import freshness
 from assay.agents.core import Core
 from assay.agents.evidence import EvidenceLog
+from assay.agents.faust_worker import FaustWorker
 from assay.agents.learn import learner_of
 from assay.agents.ports import Ports
 from assay.agents.progress import Progress
 from assay.agents.recovery_log import RecoveryLog
 from assay.agents.steer import InForce
-from assay.schemas.errors import AssayError, ServiceError
+from assay.schemas.errors import ServiceError
 from assay.schemas.reply_topics import ReplyTopics
 from assay.streams.app import build_app, partitioned_table, raw_topic
 from assay.streams.decision_reader import DecisionReader
-from assay.streams.ending import end_process, refuse_to_start
+from assay.streams.ending import end_process
 from assay.streams.http import HttpPort
 from assay.streams.kafka import client_options
 from assay.streams.metrics import Metrics
@@ -45,10 +42,8 @@ from assay.tables.profile_table import ProfileTable
 from assay.tables.risk_family import RiskFamily
 
 SWITCH_INTERVAL_S = 0.001  # calls that release the GIL win it back from the consumer thread: 5 ms of waiting each by default
-GC_THRESHOLD = 100_000  # what lives long is frozen at start; what a micro-batch makes dies by its reference counts
 LOOKUP_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
-STOP_GRACE_S = 8.0  # beside the drain: for leaving the group and closing what is open
 WATCH_INTERVAL_S = 1.0
 RENEW_CLAIMS_S = 6 * 3600.0  # brokers forget a quiet producer after a day, and a claim after seven
 
@@ -227,10 +222,11 @@ class Worker:
                     await self._watch_partitions()
                 else:
                     self._watch_recovery()
-                self.progress.known()
+                if (silent_s := self.progress.known()) is not None:
+                    log.info("Kafka says again how far we are, after %.0f s", silent_s)
             except Exception as error:  # Kafka does not answer, or partitions have just moved
-                self.progress.unknown()
-                log.warning("progress is not known: %r", error)
+                if self.progress.unknown():
+                    log.warning("Kafka does not say how far we are; asked again every second: %r", error)
 
     def _watch_recovery(self) -> None:
         remaining = self.app.tables.recovery.active_remaining_total()
@@ -251,36 +247,3 @@ class Worker:
 
     async def _closing(self, app: Any, **_: Any) -> None:
         await self.close()
-
-
-class FaustWorker(faust.Worker):
-    """Faust's own worker: signals, event loop and shutdown; our parts are started before the app and our logs are kept."""
-
-    def __init__(self, worker: Worker) -> None:
-        super().__init__(worker.app, override_logging=False, redirect_stdouts=False, quiet=True)
-        self.spinner = None  # it writes to the terminal that our logs are on
-        self._worker, self._stopping = worker, False
-
-    def _schedule_shutdown(self, received: signal.Signals) -> None:
-        """Stop in good order, but not for ever: Faust waits without a deadline for a consumer whose Kafka is gone."""
-        if self._stopping:
-            end_process(f"a second signal came: {received.name}")
-        self._stopping = True
-        within_s = self._worker.settings.drain_timeout_s + STOP_GRACE_S
-        log.info("stopping: %s; at most %.0f s", received.name, within_s)
-        last = threading.Timer(within_s, end_process, (f"it did not stop within {within_s:.0f} s",))
-        last.daemon = True
-        last.start()
-        super()._schedule_shutdown(received)
-
-    async def on_first_start(self) -> None:
-        try:
-            await self._worker.start()
-        except AssayError as error:
-            refuse_to_start(error)
-        await super().on_first_start()
-        self.app.consumer.drain = self._worker.drain
-        self.app.consumer.drain_timeout_s = self._worker.settings.drain_timeout_s
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD, 10, 10)

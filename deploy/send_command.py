@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-CONFLICT = "warning: this id was sent before with other contents; the decision is the one that was made then"
+REPEATED = "this id was sent before: the decision is the one that was made then"
 
 
 def send(
@@ -68,8 +68,8 @@ def send(
         async with DecisionClient.of(Settings.load()) as client:
             began = time.monotonic()
             decision = await client.decide(transaction, timeout)
-            if client.conflicts:
-                print(CONFLICT, file=sys.stderr)
+            if client.repeats > client.conflicts:  # of those the client warns
+                print(REPEATED, file=sys.stderr)
             return decision.model_dump(mode="json"), (time.monotonic() - began) * 1000
 
     try:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 DEFAULT_START = "2026-01-01T00:00:00Z"
 DEFAULT_RATE = 100.0
+SECONDS_BETWEEN_PAYMENTS = 300.0  # of one user onto Kafka: much faster, and everybody looks like a thief who tests cards
 
 
 def simulate(
@@ -21,7 +22,10 @@ def simulate(
     kafka: Annotated[bool, typer.Option("--kafka", help="Send them to the transactions topic, from now on.")] = False,
     rate: Annotated[float | None, typer.Option(min=0.01, help="Transactions a second; 100 onto Kafka.")] = None,
     days: Annotated[float | None, typer.Option(min=0.001, help="For files: spread over so many days; 30 by default.")] = None,
-    users: Annotated[int, typer.Option(min=1, help="How many people pay.")] = 2_000,
+    users: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many people pay; 2,000, or onto Kafka as many as pay every five minutes at that rate."),
+    ] = None,
     fraud_share: Annotated[float, typer.Option(min=0, max=0.5, help="Share of fraudulent transactions, about.")] = 0.01,
     patterns: Annotated[str, typer.Option(help="Fraud patterns, separated by commas; all by default.")] = "",
     start: Annotated[str, typer.Option(help="For files: when it begins, RFC 3339.")] = DEFAULT_START,
@@ -46,12 +50,14 @@ def simulate(
     from assay.schemas.instant import Instant
     from assay.streams.fraud_patterns import ALL_PATTERNS
     from assay.streams.simulation_files import check_ending, write
+    from assay.streams.simulator import DEFAULT_USERS
     from assay.streams.simulator import simulate as payments_of
 
     if (out is None) is not kafka:
         raise SettingError("where to?", expected="--out FILE or --kafka", mend="name one of the two")
     if kafka:
         start_ms, rate, days = time.time_ns() // 1_000_000, rate or DEFAULT_RATE, None
+        users = users or max(DEFAULT_USERS, round(rate * SECONDS_BETWEEN_PAYMENTS))
     else:
         try:
             start_ms = Instant.parse(start).ms
@@ -59,7 +65,7 @@ def simulate(
             raise SettingError(f"--start is not a time: {error}", expected="RFC 3339", got=start) from error
     chosen = tuple(name.strip() for name in patterns.split(",") if name.strip()) or ALL_PATTERNS
     payments = payments_of(
-        seed=seed, transactions=transactions, start_ms=start_ms, users=users, days=days, rate=rate,
+        seed=seed, transactions=transactions, start_ms=start_ms, users=users or DEFAULT_USERS, days=days, rate=rate,
         fraud_share=fraud_share, patterns=chosen,
     )  # fmt: skip
     tally = _Tally(payments, transactions)

@@ -71,13 +71,13 @@ def _span(seconds: int) -> str:
 
 def _duration(seconds: float) -> str:
     """
-    >>> _duration(90.0), _duration(200_000.0)
-    ('2 minutes', '2 days')
+    >>> _duration(1.0), _duration(90.0), _duration(200_000.0)
+    ('1 second', '2 minutes', '2 days')
     """
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} seconds"
+    return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
 
 
 def _number(value: float) -> str:

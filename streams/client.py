@@ -16,7 +16,7 @@ import orjson
 from assay.schemas.decision import Decision, read_reply
 from assay.schemas.errors import AssayError, DecisionRefused, DecisionTimeout, ServiceError
 from assay.schemas.headers import TIMEOUT_HEADER
-from assay.schemas.source import CONFLICT_HEADER, SourceRecord
+from assay.schemas.source import CONFLICT_HEADER, REPLAY_HEADER, SourceRecord
 from assay.schemas.transaction import Transaction
 from assay.streams.exchange import Exchange, KafkaExchange
 from assay.streams.kafka import client_options
@@ -62,7 +62,8 @@ class DecisionClient:
         self._waiters: Waiters[SourceRecord] = Waiters(secrets.token_bytes(8))
         self._listener: asyncio.Task[None] | None = None
         self._failure: AssayError | None = None
-        self.conflicts = 0  # decisions of another payload, since the id had been sent before
+        self.repeats = 0  # decisions that had been made before, since the id had been sent before
+        self.conflicts = 0  # those of another payload
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -132,7 +133,9 @@ class DecisionClient:
             raise _too_late(timeout) from None
         finally:
             self._waiters.give_up(correlation)
-        if any(name == CONFLICT_HEADER for name, _ in record.headers):
+        marks = {name for name, _ in record.headers}
+        self.repeats += REPLAY_HEADER in marks
+        if CONFLICT_HEADER in marks:
             self.conflicts += 1
             log.warning("this decision is of another payload: its transaction id was sent before with other contents")
         return _decision(record)

@@ -24,7 +24,8 @@ def end_process(reason: str, error: BaseException | None = None) -> NoReturn:
     if (end := instead.get(None)) is not None:
         end(reason, error)
     log.critical("ending: %s", reason, exc_info=error)
-    _exit(f"assay: worker ends, uncommitted: {reason}: {error}", EXIT_UNCOMMITTED)
+    why = reason if error is None else f"{reason}: {error}"
+    _exit(f"assay: worker ends, uncommitted: {why}", EXIT_UNCOMMITTED)
 
 
 def refuse_to_start(error: AssayError) -> NoReturn:

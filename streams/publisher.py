@@ -36,6 +36,8 @@ TYPED: dict[type[BaseException], type[PublishError]] = {
     OutOfOrderSequenceNumber: OutOfOrder,
     TimeoutError: DeadlinePassed,
 } | dict.fromkeys(TOO_LARGE, TooLarge)
+OVERTAKEN = "Fenced: another worker has taken our partitions over, while this one was paused, cut off or slow"
+OVERTAKEN_MEND = "nothing has to be mended: start it again, as its supervisor does"
 NO_COMPRESSION = 0  # it costs 7 us a record, and our batches are small
 UNKNOWN = -1  # where the broker took a batch for one that it had already
 FENCE: OutRecord = (FENCE_KEY, None, [(FENCE_HEADER, b"1")])
@@ -180,17 +182,21 @@ class Publisher:
             self._fail(error)
             raise
         except Exception as error:
-            failure = TYPED.get(type(error), PublishError)(
-                f"{doing}: {error!r}",
-                mend="restart: max.message.bytes of the topics is read at start"
-                if type(error) in TOO_LARGE
-                else f"see that Kafka answers; the deadline is {self._deadline} s",
-            )
+            failure = self._explained(doing, error)
             self._fail(failure)
             raise failure from error
         except BaseException:  # cancelled: what was sent may still be accepted, so nothing may follow it
             self._fail(PublishError(f"{doing}: cancelled"))
             raise
+
+    def _explained(self, doing: str, error: Exception) -> PublishError:
+        """What happened, in words for whoever is woken by it."""
+        kind = TYPED.get(type(error), PublishError)
+        if kind is Fenced:
+            return Fenced(f"{doing}: {OVERTAKEN}", mend=OVERTAKEN_MEND)
+        if kind is TooLarge:
+            return TooLarge(f"{doing}: {error!r}", mend="restart: max.message.bytes of the topics is read at start")
+        return kind(f"{doing}: {error!r}", mend=f"see that Kafka answers; the deadline is {self._deadline} s")
 
     def _fail(self, error: PublishError) -> None:
         if self.failure is None:

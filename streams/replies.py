@@ -26,6 +26,7 @@ from assay.streams.publisher import Batches
 from assay.streams.reading import connect
 
 PAUSE_S = 5.0  # until a topic that was not there, or failed, is tried again
+WARN_EVERY_S = 60.0  # of topics that replies may not go to
 LEAST_LOOK_PAUSE_S = 0.1  # between two looks for topics, whatever is asked for
 
 Reply = tuple[ReplyAddress, OutRecord]
@@ -49,6 +50,7 @@ class Replies:
         self._unknown: list[Reply] = []  # whose topics are being looked for
         self._looking: asyncio.Task[None] | None = None
         self._looked_at = 0.0
+        self._warned_at = -WARN_EVERY_S
 
     async def start(self) -> None:
         """Connect. Raises ServiceError."""
@@ -80,6 +82,7 @@ class Replies:
         count = self._partitions.get(topic)
         if not self._allowed.allows(topic):
             self._count("not_allowed", 1)
+            self._warn_of(topic)
         elif self._paused.get(topic, 0.0) > time.monotonic():
             self._count("no_topic" if count is None else "paused", 1)
         elif count is None or (partition is not None and partition >= count):
@@ -88,6 +91,12 @@ class Replies:
             key = record[0]
             return topic, partition if partition is not None else ((murmur2(key) & 0x7FFFFFFF) % count if key else 0)
         return None
+
+    def _warn_of(self, topic: str) -> None:
+        now = time.monotonic()
+        if now - self._warned_at >= WARN_EVERY_S:
+            self._warned_at = now
+            log.warning("no reply to %r: it matches nothing in ASSAY_REPLY_TOPICS", topic)
 
     # -- topics not seen before -----------------------------------------------------------------------------------------
 

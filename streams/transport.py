@@ -1,8 +1,7 @@
 """A Faust transport that hands over each partition's fetch as one message: the record batch.
 
 Registered through Faust's own extension point (`app.transport`). Stock Faust spends 110-140 us of bookkeeping a message; a
-fetch of hundreds costs that once. It holds for the transactions topic and for the changelogs; other topics arrive record by
-record. Offsets to commit are the flow's own word (`Consumer.finished`), never derived from acknowledged messages, whose
+fetch of hundreds costs that once. It holds for transactions, outcomes and the changelogs; other topics arrive record by record. Offsets to commit are the flow's own word (`Consumer.finished`), never derived from acknowledged messages, whose
 bookkeeping can commit past what is open. Line numbers below are of faust-streaming 0.15.3.
 """
 
@@ -20,6 +19,7 @@ from assay.schemas.errors import DrainError
 from assay.schemas.limits import CHANGELOG_FETCHES_WAITING
 from assay.streams.ending import end_process
 from assay.streams.micro_batches import WaitingRecords
+from assay.streams.publisher import OVERTAKEN_MEND
 
 FETCH_MAX_WAIT_MS = 10  # upstream: 1500, hard-coded (drivers/aiokafka.py:615); a drained partition waits for quiet ones
 COMMIT_PAUSE_S = 0.005
@@ -85,9 +85,12 @@ class Consumer(driver.Consumer):
     # -- whole fetches ------------------------------------------------------------------------------------------------
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Any:
-        """No source records while rebalancing. A copy, since the set changes under the thread, and empty means "all"."""
-        changelogs, held = self.app.tables.changelog_topics, self.app.rebalancing
-        wanted = {tp for tp in active_partitions or () if not held or tp.topic in changelogs}
+        """No source records while rebalancing, and none of outcomes that have no room: those wait in the brokers, and hold up
+        nothing else. A copy, since the set changes under the thread, and empty means "all"."""
+        changelogs, held, full = self.app.tables.changelog_topics, self.app.rebalancing, self.app.full
+        wanted = {
+            tp for tp in active_partitions or () if (not held or tp.topic in changelogs) and not full.get(tp.topic, _never)()
+        }
         if not wanted:
             await asyncio.sleep(0.02)
             return {}
@@ -120,7 +123,8 @@ class Consumer(driver.Consumer):
             if not self._handed_over_whole(tp):
                 one_by_one[tp] = records
                 continue
-            await self._wait_for_room(tp)
+            if tp.topic not in self.app.full:
+                await self._wait_for_room(tp)
             if not self.flow_active or self.app.consumer_generation_id != generation:
                 return
             if active is None or tp in active or tp in self._buffered_partitions:
@@ -131,7 +135,8 @@ class Consumer(driver.Consumer):
             yield tp, self._to_message(tp, record)
 
     def _handed_over_whole(self, tp: TP) -> bool:
-        return tp.topic in self.app.batched_topics or tp.topic in self.app.tables.changelog_topics
+        topics = self.app.batched_topics | self.app.full.keys() | self.app.tables.changelog_topics
+        return tp.topic in topics
 
     async def _wait_for_room(self, tp: TP) -> None:
         """Back-pressure: upstream lets 4,096 messages wait, here fetches, and then sleeps for a second (consumer.py:808)."""
@@ -196,17 +201,24 @@ class Consumer(driver.Consumer):
         except TimeoutError:
             late = DrainError(
                 f"what was in flight did not end, or could not be committed, within {self.drain_timeout_s} s",
-                mend="raise ASSAY_DRAIN_TIMEOUT_S (below ASSAY_SESSION_TIMEOUT_S), or look why Kafka is slow",
+                mend="raise ASSAY_DRAIN_TIMEOUT_S (below ASSAY_SESSION_TIMEOUT_S), or look why Kafka is slow"
+                if self.is_member()
+                else f"{OVERTAKEN_MEND}. It was paused or cut off for longer than ASSAY_SESSION_TIMEOUT_S",
             )
             end_process(NOT_IN_ORDER, late)
         except Exception as error:  # aiokafka and Faust would log it and go on (group_coordinator.py:421)
             end_process(NOT_IN_ORDER, error)
-        log.info("drained and committed in %.3f s: %s", time.monotonic() - began, self.acknowledged)
+        if self.finished:
+            offsets = {f"{tp.topic}/{tp.partition}": offset for tp, offset in sorted(self.acknowledged.items())}
+            log.info("drained and committed in %.3f s: %s", time.monotonic() - began, offsets)
 
     async def _drain_and_commit(self) -> None:
         if self.drain is not None:
             await self.drain()
         while any(self.acknowledged.get(tp) != offset for tp, offset in self.finished.items()):
+            if not self.is_member():  # no commit of ours counts any more: whoever has the partitions repeats what was said
+                log.warning("partitions are given up uncommitted: the group has not heard of us for longer than its session")
+                return
             await self.commit()  # which does nothing when another one is under way (consumer.py:947)
             await asyncio.sleep(COMMIT_PAUSE_S)
 
@@ -223,6 +235,10 @@ class Consumer(driver.Consumer):
         for tp in revoked:  # what comes back after the rebalance starts from the broker's word
             self.finished.pop(tp, None)
             self.acknowledged.pop(tp, None)
+
+
+def _never() -> bool:
+    return False
 
 
 class Transport(driver.Transport):
