@@ -89,9 +89,9 @@ def _crowd(kind: int, feature: Feature) -> int:
 PLAN = plan()
 
 
-def nothing_seen(n: int) -> npt.NDArray[np.float32]:
-    """Windows float32 (n, ENTITY_FEATURES) of transactions without any entity."""
-    return np.full((n, ENTITY_FEATURES), ABSENT, np.float32)
+def nothing_seen(n: int, windows: int = ENTITY_FEATURES) -> npt.NDArray[np.float32]:
+    """Windows float32 (n, windows) of transactions without any entity."""
+    return np.full((n, windows), ABSENT, np.float32)
 
 
 def columns_of(entity: str) -> npt.NDArray[np.int64]:

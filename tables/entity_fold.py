@@ -1,16 +1,17 @@
 """The entity windows without Redis, for training and replay: the same observations give the same bits."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from assay.tables.compiled import compiled
-from assay.tables.entity_columns import nothing_seen
+from assay.tables.entity_columns import WINDOWS, nothing_seen, plan
 from assay.tables.entity_layout import Observations, observations
 from assay.tables.entity_state import State
 from assay.tables.events import Events
-from assay.tables.features import ENTITIES
+from assay.tables.features import ENTITIES, Feature
 
 CHUNK = 8_192  # events folded between two looks at the room that is left
 
@@ -71,8 +72,8 @@ class _Roll:
 class EntityWindows:
     """What Redis would have answered, had it observed the same events in the same order."""
 
-    def __init__(self) -> None:
-        self._roll, self._state = _Roll(), State()
+    def __init__(self, windows: Sequence[Feature] = WINDOWS) -> None:
+        self._roll, self._state, self._windows = _Roll(), State(plan=plan(windows)), len(windows)
 
     def observe(self, events: Events) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Observe events (n,) in order.
@@ -85,7 +86,7 @@ class EntityWindows:
     def observe_seen(self, seen: Observations) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """The same, from what entities learn of n events."""
         n = len(seen.digests)
-        values, sequences = nothing_seen(n), np.zeros((n, len(ENTITIES)), np.int64)
+        values, sequences = nothing_seen(n, self._windows), np.zeros((n, len(ENTITIES)), np.int64)
         everything = np.ones(n, np.bool_)
         for start in range(0, n, CHUNK):
             part = seen.of(slice(start, start + CHUNK))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.tables.compiled import compiled
-from assay.tables.entity_columns import PLAN
+from assay.tables.entity_columns import PLAN, Plan
 from assay.tables.entity_layout import (
     AMOUNT_SCALE,
     BACK,
@@ -210,7 +210,8 @@ def _fold(
 class State:
     """What a number of entities have seen. Slots are given out by whoever has one: they are numbers from 0 on."""
 
-    def __init__(self, entities: int = 0, tiles: int = 0, people: int = 0) -> None:
+    def __init__(self, entities: int = 0, tiles: int = 0, people: int = 0, plan: Plan = PLAN) -> None:
+        self._plan = plan
         self.slots = np.zeros(entities, SLOT)
         self._tiles, self._people = np.empty(tiles, TILE), np.empty(people, np.int64)
         self._filled = np.zeros(2, np.int64)  # tiles and people that are given out
@@ -247,7 +248,17 @@ class State:
         done, columns = 0, tuple(seen)[1:]
         while done < len(at):
             done = _fold(
-                done, at, fresh, columns, PLAN, self.slots, self._tiles, self._people, self._filled, rows, (values, sequences)
+                done,
+                at,
+                fresh,
+                columns,
+                self._plan,
+                self.slots,
+                self._tiles,
+                self._people,
+                self._filled,
+                rows,
+                (values, sequences),
             )
             if done < len(at):
                 tiles, people = self._filled.tolist()

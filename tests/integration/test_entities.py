@@ -12,13 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from assay.schemas.limits import MAX_ENTITY_ROW_BYTES
 from assay.tables.entities import EntityAnswer
 from assay.tables.entity_call import EXPIRE_S
 from assay.tables.entity_columns import columns_of
-from assay.tables.entity_layout import ABSENT, ENTITIES
+from assay.tables.entity_fold import EntityWindows
+from assay.tables.entity_layout import ABSENT, BACK, KEY_LETTERS, LAYOUT_VERSION, TILE_S
+from assay.tables.entity_state import State
 from assay.tables.events import EVENT, Events
-from assay.tables.features import DAY, ENTITY_FEATURES, NAMES, PROFILE_FEATURES
-from tests.entity_reference import HOUR_MS, MINUTE_MS, START_MS, built, drawn_events, referred
+from assay.tables.features import DAY, ENTITIES, ENTITY_FEATURES, NAMES, PROFILE_FEATURES
+from tests.entity_reference import HOUR_MS, MINUTE_MS, START_MS, built, drawn_event, drawn_events, referred
 
 from .entity_payments import assert_same, expected, fresh, observe, payments
 
@@ -75,6 +78,61 @@ def test_what_is_sent_again_changes_nothing(redis_url: str, drawn: list[Any], si
     asyncio.run(run())
 
 
+def held(state: State, slot: int) -> dict[str, Any]:
+    """All that an entity's row holds."""
+    entry = state.slots[slot]
+    rings = [state._tiles[at : at + count] for at, count in zip(entry["tiles_at"], entry["tiles"], strict=True)]
+    crowds = [state._people[at : at + count] for at, count in zip(entry["crowd_at"], entry["crowd"], strict=True)]
+    return {
+        "numbers": [int(entry[name]) for name in ("sequence", "clock_ms", "latest")],
+        "tiles": [[(*tile.item()[:3], float(tile["sum"])) for tile in ring] for ring in rings],
+        "people": [crowd.tolist() for crowd in crowds],
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(drawn_event, min_size=1, max_size=120), st.integers(1, 50))
+def test_a_row_on_redis_holds_what_the_offline_fold_holds(redis_url: str, drawn: list[Any], size: int) -> None:
+    events, prefix = built(drawn), uuid.uuid4().hex[:12]
+
+    async def rows(names: list[bytes]) -> list[bytes]:
+        entities, client = fresh(redis_url, prefix=prefix), Redis.from_url(redis_url)
+        await observe(entities, events, np.zeros(len(events), int), size)
+        found = await client.mget(names)
+        await entities.close()
+        await client.aclose()
+        return found
+
+    offline = EntityWindows()
+    offline.observe(events)
+    which = [(kind, digest) for kind, name in enumerate(ENTITIES) for digest in np.unique(events[name]) if digest]
+    keys = [b"{%s:0}:%d:%c" % (prefix.encode(), LAYOUT_VERSION, KEY_LETTERS[kind]) + digest.tobytes() for kind, digest in which]
+    if not keys:
+        return
+    for (kind, digest), row in zip(which, asyncio.run(rows(keys)), strict=True):
+        digests = np.zeros((1, len(ENTITIES)), np.uint64)
+        digests[0, kind] = digest
+        state = State.of_rows(row, 1)
+        assert state is not None
+        assert held(state, 0) == held(offline._state, offline._roll.slots(digests)[0, kind])
+
+
+async def test_a_row_that_has_all_that_a_row_can_have_is_as_large_as_its_bound(redis_url: str) -> None:
+    ago_ms = [1_000 * size * back for size, most in zip(TILE_S, BACK, strict=True) for back in range(most + 1)]
+    events = np.zeros(3_000, EVENT)
+    events["offset"], events["time_ms"], events["merchant"] = np.arange(3_000), START_MS, 9
+    events["time_ms"][: len(ago_ms)] = START_MS - np.sort(ago_ms)[::-1]
+    for name in ("user", "instrument", "device"):
+        events[name] = np.random.default_rng(6).integers(1, 2**64, 3_000, np.uint64)
+    events["instrument"] |= np.uint64(1)
+    entities, client = fresh(redis_url, prefix=(prefix := uuid.uuid4().hex[:12])), Redis.from_url(redis_url)
+    await observe(entities, events, np.zeros(3_000, int), 500)
+    lengths = [await client.strlen(key) async for key in client.scan_iter(f"{{{prefix}:*:m*", count=10_000)]
+    await entities.close()
+    await client.aclose()
+    assert lengths == [MAX_ENTITY_ROW_BYTES]
+
+
 async def test_golden_vectors_hold_on_redis(redis_url: str) -> None:
     golden = json.loads(GOLDEN.read_text())
     events = np.zeros(len(golden["events"]), EVENT)
@@ -110,8 +168,9 @@ async def test_shards_change_no_value(redis_url: str) -> None:
     assert_same(*answers)
 
 
-async def test_many_users_of_one_merchant_are_counted_as_offline(redis_url: str) -> None:
-    events, partitions = payments(6_000, few=2, step_ms=60_000)
+@pytest.mark.parametrize("step_ms", [MINUTE_MS, 30 * MINUTE_MS])  # two days, and two months
+async def test_many_users_of_one_merchant_are_counted_as_offline(redis_url: str, step_ms: int) -> None:
+    events, partitions = payments(6_000, few=2, step_ms=step_ms)
     entities = fresh(redis_url)
     answer = await observe(entities, events, partitions, 256)
     await entities.close()
