@@ -236,8 +236,8 @@ _BECAME = {
 def _risk(entity: str, measure: str, window_s: int, *, sign: int = 1, for_models: bool = True) -> Feature:
     name, measures = f"{entity}_{measure}_{WINDOW_NAMES[window_s]}", f"{_BECAME[measure]}, of this {entity}"
     absent, never = nan if entity in ALWAYS_THERE else -1.0, FRAUD_PRIOR if measure == "fraud_share" else 0.0
-    options = {"measure": measure, "for_models": for_models}
-    return Feature(name, measures, entity, window_s, Origin.RISK, HOUR, sign, absent, never, **options)
+    place = (entity, window_s, Origin.RISK, HOUR)
+    return Feature(name, measures, *place, sign, absent, never, measure=measure, for_models=for_models)
 
 
 _RISK = (
