@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "features": ("features", "Show how fresh each feature is, and load batch features."),
     "send": ("send_command", "Send one transaction and wait for its decision."),
     "watch": ("watch_command", "Show decisions as they are made."),
-    "rebuild": ("rebuild", "Make the profiles anew from the transactions topic."),
+    "rebuild": ("rebuild", "Make profiles or entity windows anew from transactions."),
     "parity": ("parity", "Compare the evidence of a run with an offline replay, bit for bit."),
     "doctor": ("doctor", "Check everything Assay depends on, and say what to mend."),
 }

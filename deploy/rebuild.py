@@ -1,4 +1,4 @@
-"""`assay rebuild`: the profiles, made anew from the transactions topic."""
+"""`assay rebuild`: the profiles, and `assay rebuild entities`: the entity windows, made anew from the transactions topic."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from assay.deploy.rebuild_entities import RebuiltEntities
     from assay.deploy.rebuild_run import Rebuilt
 
 WOULD_CHANGE = 1
+app = typer.Typer(add_completion=False)
+
+_Json = Annotated[bool, typer.Option("--json", help="End with one JSON object for a machine to read.")]
 
 
+@app.callback(invoke_without_command=True)
 def rebuild(
+    context: typer.Context,
     until: Annotated[
         str,
         typer.Option(
@@ -21,7 +29,7 @@ def rebuild(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would change; exits 1 where something would.")
     ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="End with one JSON object for a machine to read.")] = False,
+    json_: _Json = False,
 ) -> None:
     """Make all profiles anew from the transactions topic, with the workers stopped.
 
@@ -42,7 +50,10 @@ def rebuild(
       assay rebuild
       assay rebuild --until earliest   the topic was made anew: everything in it is to get its verdict
       assay rebuild --json | jq .changed
+      assay rebuild entities           the entity windows in Redis instead
     """
+    if context.invoked_subcommand is not None:
+        return
     import asyncio
 
     from assay.deploy.progress_bars import progress_bars
@@ -63,6 +74,62 @@ def rebuild(
         print(json.dumps({"dry_run": dry_run, "until": until} | summary))
     if dry_run and summary["changes"]:
         raise typer.Exit(WOULD_CHANGE)
+
+
+@app.command()
+def entities(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read everything, and change nothing.")] = False,
+    json_: _Json = False,
+) -> None:
+    """Make the entity windows in Redis anew from the transactions topic, with the workers stopped.
+
+    The way out where Redis has lost them, where observations were dropped in a long outage, or after a change of
+    ASSAY_REDIS_SHARDS. The windows that are there are deleted; then they see all transactions that the topic still holds up to
+    the group's offset, in the order in which they were appended, refused ones and repeats left out. What else lies in Redis
+    stays as it is.
+
+    Stopped in the middle, windows are incomplete until it is run again.
+
+    \b
+    Examples:
+      assay rebuild entities --dry-run
+      assay rebuild entities
+      assay rebuild entities --json | jq .observed
+    """
+    import asyncio
+
+    from assay.deploy.progress_bars import progress_bars
+    from assay.deploy.rebuild_entities import rebuild_entities
+    from assay.streams.settings import Settings
+
+    with progress_bars() as report:
+        found = asyncio.run(rebuild_entities(Settings.load(), dry_run=dry_run, report=report))
+    _show_entities(found, dry_run)
+    if json_:
+        import json
+        from dataclasses import asdict
+
+        numbers = {"keys": found.keys, "observed": found.observed} | asdict(found.counts)
+        print(json.dumps({"dry_run": dry_run} | numbers | {"partitions": [asdict(span) for span in found.spans]}))
+
+
+def _show_entities(found: "RebuiltEntities", dry_run: bool) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    would = "would be " if dry_run else ""
+    console.print(f"{found.keys:,} keys {would}deleted, {found.observed:,} transactions {would}observed.")
+    console.print(
+        f"{found.counts.transactions - found.observed:,} repeats and {found.counts.refused:,} refused records left out."
+    )
+    _say_expired(console, "windows", [span.partition for span in found.spans if span.first])
+    console.print("Nothing was changed." if dry_run else "Done: workers may be started.")
+
+
+def _say_expired(console: "Console", what: str, partitions: list[int]) -> None:
+    if partitions:
+        those = ", ".join(map(str, partitions))
+        console.print(f"Older transactions have expired: {what} begin with what is left (partitions {those}).", highlight=False)
 
 
 def summarise(rebuilt: "Sequence[Rebuilt]") -> dict[str, Any]:
@@ -94,10 +161,5 @@ def _show(rebuilt: "Sequence[Rebuilt]", dry_run: bool) -> None:
         )  # fmt: skip
         table.add_row(*(f"{number:,}" for number in numbers))
     console.print(table)
-    expired = [one.span.partition for one in rebuilt if one.span.first]
-    if expired:
-        those = ", ".join(map(str, expired))
-        console.print(
-            f"Older transactions have expired: profiles begin with what is left (partitions {those}).", highlight=False
-        )
+    _say_expired(console, "profiles", [one.span.partition for one in rebuilt if one.span.first])
     console.print("Nothing was changed." if dry_run else "Done: workers may be started.", highlight=False)

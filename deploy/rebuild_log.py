@@ -90,17 +90,27 @@ class Log:
 
     async def records(self, topic: str, partition: int, first: int, end: int) -> AsyncIterator[list[ConsumerRecord]]:
         """The records of a partition at offsets in [first, end), some at a time. Raises ServiceError or KafkaError."""
+        self.begin(topic, {partition: first})
+        while records := await self.some(topic, partition, end):
+            yield records
+
+    def begin(self, topic: str, firsts: Mapping[int, int]) -> None:
+        """Read these partitions of a topic from now on, and no others, each from its offset."""
+        self._consumer.assign([TopicPartition(topic, partition) for partition in firsts])
+        for partition, first in firsts.items():
+            self._consumer.seek(TopicPartition(topic, partition), first)
+
+    async def some(self, topic: str, partition: int, end: int) -> list[ConsumerRecord]:
+        """The next records of a partition at offsets before `end`; none once it is there. Raises as `records` does."""
         where, consumer = TopicPartition(topic, partition), self._consumer
-        consumer.assign([where])
-        consumer.seek(where, first)
-        moved = time.monotonic()
+        asked = time.monotonic()
         while await consumer.position(where) < end:
             fetched = await consumer.getmany(where, timeout_ms=POLL_MS, max_records=READ_AT_ONCE)
             if records := [record for record in fetched.get(where, ()) if record.offset < end]:
-                yield records
-                moved = time.monotonic()
-            elif time.monotonic() - moved > QUIET_S:
+                return records
+            if time.monotonic() - asked > QUIET_S:
                 raise ServiceError(f"{topic}/{partition}: nothing comes any more", mend="see that Kafka answers")
+        return []
 
     async def all_records(self, topic: str, partition: int) -> AsyncIterator[list[ConsumerRecord]]:
         """The same, of all that is there now."""

@@ -147,6 +147,11 @@ class RedisLink:
         self._nodes[address] = node
         return node
 
+    async def masters(self) -> list[RedisNode]:
+        """A connection to every server that has keys, once it is connected: of a cluster, those without slots of ours too."""
+        addresses = (self._only,) if self._topology is None else self._topology.masters
+        return [await self._node(address) for address in addresses]
+
     async def exchange(self, commands: Sequence[Command], until: float) -> list[object]:
         """Send commands in one write to each node and return a reply for each command, in their order.
 

@@ -40,7 +40,7 @@ class RedisNode:
                 await self.ask("FUNCTION", "LOAD", "REPLACE", code)
             self._missing.pop(0)
 
-    async def ask(self, *words: str) -> object:
+    async def ask(self, *words: str | bytes) -> object:
         """One command and its reply."""
         await self._connection.send_command(*words, check_health=False)
         return await self._connection.read_response(disable_decoding=True, disconnect_on_error=False)

@@ -19,6 +19,8 @@ from assay.tables.entity_call import Keyspace
 from assay.tables.entity_layout import ENTITIES
 from assay.tables.events import Events
 from assay.tables.features import FEATURES, Origin
+from assay.tables.redis_link import RedisLink
+from assay.tables.redis_sweep import sweep
 
 from .entity_payments import UNHURRIED_S, assert_same, expected, fresh, observe, payments
 from .test_entity_outages import assert_unavailable, until_caught_up
@@ -104,6 +106,24 @@ def test_the_doctor_tells_of_a_master_that_evicts(cluster: LocalCluster) -> None
     cluster.ask(2, "CONFIG", "SET", "maxmemory-policy", "noeviction")
     assert check.state is State.WARN
     assert "allkeys-lru" in check.found
+
+
+async def test_a_sweep_finds_and_deletes_the_keys_of_every_node_and_no_others(own_cluster: LocalCluster) -> None:
+    events, partitions = payments(500, few=100)
+    ours, others = (fresh(own_cluster.url, prefix=prefix, shards=SHARDS) for prefix in (PREFIX, "other"))
+    counts = []
+    for entities in (others, ours):
+        await observe(entities, events, partitions)
+        await entities.close()
+        counts.append(sum(own_cluster.ask(node, "DBSIZE") for node in range(3)))
+    link = RedisLink(own_cluster.url)
+    await link.connect()
+    turns: list[int] = []
+    found = [await sweep(link, f"{{{PREFIX}:*}}:*", delete=delete, found=turns.append) for delete in (False, True, False)]
+    await link.disconnect()
+    assert found == [counts[1] - counts[0], counts[1] - counts[0], 0]
+    assert turns[-1] == 0
+    assert sum(own_cluster.ask(node, "DBSIZE") for node in range(3)) == counts[0]
 
 
 async def test_the_password_of_the_url_is_given_to_every_node(own_cluster: LocalCluster) -> None:
