@@ -76,7 +76,7 @@ class _Asked:
 
 
 class Entities:
-    """What instruments, merchants, devices and addresses have seen, and rows of theirs that were written elsewhere.
+    """What instruments, BINs, merchants, devices and addresses have seen, and rows of theirs that were written elsewhere.
 
     families: of rows that are looked up. deadline: seconds from the call of `observe` to its answer. source: identity of the
     source topic, such as its Kafka topic id, since offsets are compared. may_write: whether our partitions are still ours;
