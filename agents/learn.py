@@ -19,7 +19,7 @@ from assay.agents.change_evidence import ChangeEvidence, OffersRecords
 from assay.agents.decided import DecidedBatch, decided_batches
 from assay.agents.live_quality import LiveQuality
 from assay.agents.profiles import Recalled
-from assay.agents.waiting_outcomes import Waiting, WaitingOutcomes, read
+from assay.agents.waiting_outcomes import Waiting, WaitingOutcomes
 from assay.models.judge import Verdicts
 from assay.schemas.limits import MAX_OUTCOMES_AT_ONCE, MAX_REFUSALS, MAX_UNINDEXED_DECISIONS, REDIS_CATCH_UP_S, REDIS_REST_S
 from assay.streams.metrics import Metrics
@@ -89,16 +89,20 @@ class Learner:
         self._task = asyncio.ensure_future(self._run())
 
     async def run(self, stream: Any) -> None:
-        """Read a Faust stream of the outcomes topic, record by record, for ever; waits while very many wait."""
+        """Read a Faust stream of record batches of the outcomes topic, for ever."""
         async for event in stream.events():
-            await self._waiting.room()
             self.take(event.message)
 
     def take(self, message: Any) -> None:
-        """One record. Nothing that an outcome says can stop us: one that is not valid is counted and skipped."""
+        """One fetch. Nothing that an outcome says can stop us: one that is not valid is counted and skipped."""
         if message.generation_id == self._generation() != self._closed_generation:
-            self._waiting.add(Waiting(message.tp, message.offset, message.timestamp, *read(message.value)))
+            self._waiting.add(message.tp, message.value)
             self._wake.set()
+
+    @property
+    def full(self) -> bool:
+        """Whether so many outcomes wait that no more are to be fetched; those fetched already are taken."""
+        return self._waiting.full
 
     def decided(self, recalled: Recalled, verdicts: Verdicts) -> None:
         """The decisions of a micro-batch are acknowledged, in the order of micro-batches: keep its transactions, soon."""
@@ -212,13 +216,12 @@ class Learner:
 
     async def _apply(self, batch: list[Waiting]) -> set[TP]:
         """Apply outcomes and finish them, in each partition up to the first to be waited for. Returns those partitions."""
-        asked = [each for each in batch if each.outcome is not None]
-        places = places_of(_arrived(asked), self._rows.keyspace)
+        asked, arrived = _valid(batch)
+        places = places_of(arrived, self._rows.keyspace)
         found = await self._rows.find(places)
         missing = {each for each, place in zip(asked, places, strict=True) if place not in found}
         ready, held = self._waiting.ready(batch, missing)
-        valid = [each for each in ready if each.outcome is not None]
-        arrived = _arrived(valid)
+        valid, arrived = _valid(ready)
         learnt = learn(arrived, places_of(arrived, self._rows.keyspace), found)
         sequences = await self._rows.count_outcomes(learnt.changes)
         if learnt.kept and not await self._rows.remember(learnt.kept):
@@ -231,8 +234,7 @@ class Learner:
     def _finish(self, ready: list[Waiting], instead: dict[Waiting, str]) -> None:
         """They are done with: count them by status, or by what is to be counted instead."""
         for waiting in ready:
-            status = waiting.instead if waiting.outcome is None else waiting.outcome.status.value
-            if status := instead.get(waiting, status):
+            if status := instead.get(waiting, waiting.status):
                 self._metrics.outcomes.labels(status).inc()
         for tp, offset in self._waiting.done(ready).items():
             self._finished(tp, offset)
@@ -279,5 +281,7 @@ def learner_of(
     return Learner(rows, changes, metrics, generation=generation, finished=finished, may_write=may_write)
 
 
-def _arrived(batch: list[Waiting]) -> list[Arrived]:
-    return [Arrived(each.tp.partition, each.offset, each.outcome) for each in batch if each.outcome is not None]
+def _valid(batch: Sequence[Waiting]) -> tuple[list[Waiting], list[Arrived]]:
+    """Those that are outcomes, twice: as they wait, and as they are learnt."""
+    valid = [(each, said) for each in batch if not isinstance(said := each.said, str)]
+    return [each for each, _ in valid], [Arrived(each.tp.partition, each.offset, said) for each, said in valid]

@@ -1,34 +1,47 @@
 """Outcomes that were read and are not yet applied, by partition and in order, and which of them are to be waited for."""
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from faust.types import TP
 from pydantic import ValidationError
 
-from assay.schemas.limits import MAX_WAITING_OUTCOMES, OUTCOME_PATIENCE_S
+from assay.schemas.limits import MAX_VALUE_BYTES, MAX_WAITING_OUTCOMES, OUTCOME_PATIENCE_S
 from assay.schemas.outcome import Outcome, read_outcome
+from assay.schemas.source import SourceRecord
 
 log = logging.getLogger("assay.learn")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """One record: where it lies, when it was appended (epoch, seconds), and the outcome, or what is to be counted instead."""
+    """One record: where it lies, when it was appended (epoch, seconds), and what it says, read when it is asked for."""
 
-    tp: TP
-    offset: int
-    appended_s: float
-    outcome: Outcome | None
-    instead: str = ""  # "invalid"; "" for a tombstone
+    __slots__ = ("_outcome", "_value", "appended_s", "offset", "tp")
+
+    def __init__(self, tp: TP, record: SourceRecord) -> None:
+        self.tp, self.offset, self.appended_s = tp, record.offset, record.timestamp / 1000
+        too_large = record.value is not None and len(record.value) > MAX_VALUE_BYTES
+        self._value = b"" if too_large else record.value
+        self._outcome: Outcome | str | None = None
+
+    @property
+    def said(self) -> Outcome | str:
+        """The outcome, or what is to be counted in its place: "invalid"; "" for a tombstone."""
+        if self._outcome is None:
+            self._outcome = read(self._value)
+            self._value = None
+        return self._outcome
+
+    @property
+    def status(self) -> str:
+        """What it is counted as."""
+        return self.said if isinstance(self.said, str) else self.said.status.value
 
 
 class WaitingOutcomes:
-    """Those of all partitions. Clocks as in `Learner`."""
+    """Those of all partitions. No more are fetched while it is `full`; a fetch may go past that. Clocks as in `Learner`."""
 
     def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self._clock, self._monotonic = clock, monotonic
@@ -36,21 +49,19 @@ class WaitingOutcomes:
         self._patience: dict[TP, tuple[int, float]] = {}  # (offset, until): the first that is waited for
         self._connected_at = monotonic()
         self._count = 0
-        self._room = asyncio.Event()
-        self._room.set()
 
-    async def room(self) -> None:
-        """Return once there is room for another one."""
-        await self._room.wait()
+    @property
+    def full(self) -> bool:
+        return self._count >= MAX_WAITING_OUTCOMES
 
     def connected(self) -> None:
         """Redis has just come back: transactions that were decided meanwhile are on their way to it."""
         self._connected_at = self._monotonic()
 
-    def add(self, waiting: Waiting) -> None:
-        """One more of a partition, behind those that are there."""
-        self._partitions.setdefault(waiting.tp, deque()).append(waiting)
-        self._change(1)
+    def add(self, tp: TP, records: Sequence[SourceRecord]) -> None:
+        """A fetch of a partition, behind what is there."""
+        self._partitions.setdefault(tp, deque()).extend(Waiting(tp, record) for record in records)
+        self._count += len(records)
 
     def next(self, most: int, held: Collection[TP]) -> list[Waiting]:
         """At most so many, those of a partition in their order; none of the partitions that are held."""
@@ -80,7 +91,7 @@ class WaitingOutcomes:
             queue = self._partitions.get(waiting.tp)
             if queue and queue[0] is waiting:
                 queue.popleft()
-                self._change(-1)
+                self._count -= 1
                 reached[waiting.tp] = waiting.offset + 1
         return reached
 
@@ -88,7 +99,7 @@ class WaitingOutcomes:
         """Partitions are given up: what waits is read again by its next owner."""
         self._partitions.clear()
         self._patience.clear()
-        self._change(-self._count)
+        self._count = 0
 
     def age_s(self) -> float:
         """Of the oldest one: seconds since it was appended; 0 where none waits."""
@@ -105,21 +116,14 @@ class WaitingOutcomes:
             self._patience[waiting.tp] = waiting.offset, until
         return now < max(until, self._connected_at + OUTCOME_PATIENCE_S)
 
-    def _change(self, by: int) -> None:
-        self._count += by
-        if self._count < MAX_WAITING_OUTCOMES:
-            self._room.set()
-        else:
-            self._room.clear()
 
-
-def read(value: bytes | None) -> tuple[Outcome | None, str]:
-    """An outcome from its bytes, or what is to be counted in its place: "" for a tombstone, "invalid"."""
+def read(value: bytes | None) -> Outcome | str:
+    """An outcome from its bytes, or what is to be counted in its place: "invalid"; "" for a tombstone."""
     if value is None:
-        return None, ""
+        return ""
     try:
-        return read_outcome(value), ""
+        return read_outcome(value)
     except ValueError as error:
         reasons = error.errors(include_url=False, include_input=False) if isinstance(error, ValidationError) else []
         log.warning("an outcome can't be read: %s", reasons[0]["msg"] if reasons else type(error).__name__)
-        return None, "invalid"
+        return "invalid"

@@ -187,6 +187,7 @@ class Worker:
         self.table.take_over = self._take_over
         self.app.agent(raw_topic(self.app, self.settings.transactions), name="score")(self.core.run)
         self.app.agent(raw_topic(self.app, self.settings.outcomes), name="learn")(self.learner.run)
+        self.app.full[self.settings.outcomes] = lambda: self.learner.full
         self.app.on_before_shutdown.connect(self._closing)
 
     async def _take_over(self, generation: int, active: set[TP], standby: set[TP]) -> bool:

@@ -47,6 +47,7 @@ def build_app(settings: Settings, table: type[faust.Table]) -> faust.App:
     app.transport = Transport(brokers, app)
     app.waiting = WaitingRecords()
     app.batched_topics = {settings.transactions}
+    app.full = {}  # other topics that are handed over whole, and whether they have no room
     return app
 
 

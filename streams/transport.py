@@ -1,7 +1,8 @@
 """A Faust transport that hands over each partition's fetch as one message: the record batch.
 
 Registered through Faust's own extension point (`app.transport`). Stock Faust spends 110-140 us of bookkeeping a message; a
-fetch of hundreds costs that once. It holds for transactions, outcomes and the changelogs; other topics arrive record by record. Offsets to commit are the flow's own word (`Consumer.finished`), never derived from acknowledged messages, whose
+fetch of hundreds costs that once. It holds for transactions, outcomes and the changelogs; other topics arrive record by
+record. Offsets to commit are the flow's own word (`Consumer.finished`), never derived from acknowledged messages, whose
 bookkeeping can commit past what is open. Line numbers below are of faust-streaming 0.15.3.
 """
 

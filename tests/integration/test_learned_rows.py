@@ -4,7 +4,6 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import orjson
@@ -25,11 +24,12 @@ from assay.tables.learned_rows import LearnedRows
 from assay.tables.redis_link import Command, RedisLink
 from assay.tables.risk_call import risk_library
 from assay.tables.transaction_index import ACTIONS, DECIDED, VERSION, Kept, index_library, place_of
+from tests.unit.learner_stand import GENERATION, fetched
 
 from .own_redis import OwnRedis
 
 pytestmark = [pytest.mark.services, pytest.mark.asyncio]
-EXPIRE_S, SHARDS, GENERATION = 3_600, 3, 1
+EXPIRE_S, SHARDS = 3_600, 3
 PATIENCE_S = 30.0
 TIME_MS = 1_767_225_600_000
 KINDS = dict(zip("uibmda", CHANGED_KINDS, strict=True))
@@ -102,10 +102,7 @@ class Life:
         self.learner.keep([DecidedBatch(rows)])
 
     def hear(self, first: int, end: int) -> None:
-        for offset, value in enumerate(OUTCOMES[first:end], first):
-            tp = TP("outcomes", 0)
-            message = SimpleNamespace(tp=tp, offset=offset, timestamp=0.0, value=value, generation_id=GENERATION)
-            self.learner.take(message)
+        self.learner.take(fetched(OUTCOMES[first:end], first=first))
 
     async def live(self, committed: int, at_once: int) -> None:
         """From a committed offset to the end, so many outcomes at once; raises Killed."""

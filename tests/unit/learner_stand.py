@@ -80,12 +80,7 @@ class Stand:
 
     def hear(self, *outcomes: bytes | None, partition: int = 0, first: int = 0, age_s: float = 60.0) -> None:
         """Records of a partition of outcomes, from an offset on."""
-        for offset, value in enumerate(outcomes, first):
-            tp = TP("outcomes", partition)
-            message = SimpleNamespace(
-                tp=tp, offset=offset, timestamp=self.clock.now - age_s, value=value, generation_id=self.generation
-            )
-            self.learner.take(message)
+        self.learner.take(fetched(outcomes, partition, first, self.clock.now - age_s, self.generation))
 
     async def until_finished(self, offset: int, partition: int = 0) -> None:
         """Return once everything before it is done with."""
@@ -105,6 +100,17 @@ class Stand:
     def _finish(self, tp: TP, offset: int) -> None:
         self.finished[tp] = offset
         self._changed.set()
+
+
+def fetched(
+    values: Sequence[bytes | None], partition: int = 0, first: int = 0, appended_s: float = 0.0, generation: int = GENERATION
+) -> Any:
+    """Records of a partition of outcomes, from an offset on, as the transport hands them over."""
+    records = [
+        SimpleNamespace(offset=offset, timestamp=int(appended_s * 1000), value=value)
+        for offset, value in enumerate(values, first)
+    ]
+    return SimpleNamespace(tp=TP("outcomes", partition), value=records, generation_id=generation)
 
 
 def outcome(number: int, status: str, *, transaction: int = 1, **changes: Any) -> bytes:

@@ -1,7 +1,5 @@
 """One more than each limit of what is learnt from outcomes (invariant I5)."""
 
-import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,9 +7,7 @@ import pytest
 from assay.schemas import limits
 from assay.schemas.limits import MAX_OUTCOMES_AT_ONCE, MAX_OUTCOMES_PER_TRANSACTION, MAX_WAITING_OUTCOMES, OUTCOME_PATIENCE_S
 from assay.tables.outcomes import Heard, Known, with_heard
-from assay.tables.redis_link import OUTAGES
 
-from . import learner_stand
 from .learner_stand import Stand, outcome
 
 
@@ -41,26 +37,15 @@ async def test_i5_max_outcomes_at_once_are_applied_together() -> None:
     assert asked == [MAX_OUTCOMES_AT_ONCE, 1]
 
 
-async def test_i5_max_waiting_outcomes_are_read_ahead_and_the_next_one_waits() -> None:
+async def test_i5_max_waiting_outcomes_wait_and_no_more_are_fetched_until_there_is_room() -> None:
     stand = Stand()
-    stand.rows.fails = [("connect", ConnectionError("gone"))]
-
-    async def events() -> Any:
-        for offset in range(MAX_WAITING_OUTCOMES + 1):
-            message = SimpleNamespace(
-                tp=learner_stand.TP("outcomes", 0), offset=offset, timestamp=0.0, value=None, generation_id=stand.generation
-            )
-            yield SimpleNamespace(message=message)
-
-    reading = asyncio.create_task(stand.learner.run(SimpleNamespace(events=events)))
-    await asyncio.sleep(0)
-    assert not reading.done()
-    with pytest.raises(OUTAGES):
-        await stand.turn()
-    assert stand.finished == {}
+    stand.hear(*[None] * (MAX_WAITING_OUTCOMES - 1))
+    assert not stand.learner.full
+    stand.hear(None, first=MAX_WAITING_OUTCOMES - 1)
+    assert stand.learner.full
+    stand.hear(None, first=MAX_WAITING_OUTCOMES)  # a fetch that was on its way
     await stand.turn()
-    await asyncio.wait_for(reading, 5)
-    await stand.turn()
+    assert not stand.learner.full
     assert list(stand.finished.values()) == [MAX_WAITING_OUTCOMES + 1]
 
 

@@ -8,7 +8,7 @@ from faust.types import TP
 from redis.exceptions import ResponseError
 
 from assay.schemas.decision import Tier
-from assay.schemas.limits import MAX_REFUSALS, OUTCOME_PATIENCE_S
+from assay.schemas.limits import MAX_REFUSALS, MAX_VALUE_BYTES, OUTCOME_PATIENCE_S
 from assay.tables.transaction_index import Kept
 
 from .learner_stand import Stand, outcome
@@ -44,6 +44,7 @@ def counted(stand: Stand) -> dict[str, int]:
         (outcome(1, "fraud"), "fraud"),
         (outcome(1, "fraud", transaction=2), "unknown"),
         (b"", "invalid"),
+        (outcome(1, "fraud") + b" " * MAX_VALUE_BYTES, "invalid"),
         (b"{", "invalid"),
         (b"\xff\xfe", "invalid"),
         (b"[]", "invalid"),
