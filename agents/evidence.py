@@ -16,7 +16,7 @@ from assay.streams.metrics import Metrics
 from assay.streams.outbox import LossyPublisher, Make, Outbox
 from assay.streams.publisher import Batches, Publisher
 from assay.tables.entities import EntityAnswer
-from assay.tables.features import features_digest
+from assay.tables.features import Origin, features_digest
 
 LINGER_S = 0.05  # many small batches cost more than one large one
 
@@ -58,7 +58,7 @@ class EvidenceLog:
     ) -> Batches:
         batch: dict[tuple[str, int], list[OutRecord]] = {}
         digest, digests = features_digest(), self._in_force.digests
-        ages_ms = ages_of_each(windows)
+        ages_ms, risk = ages_of_each(windows), windows.row_sequences.get(Origin.RISK.value)
         for i, request in enumerate(requests):
             value = encode_evidence(
                 transaction_id=request.transaction.transaction_id,
@@ -71,6 +71,7 @@ class EvidenceLog:
                 features=features[i],
                 ages_ms=ages_ms[i],
                 entity_sequences=windows.sequences[i] if windows.available else None,
+                risk_sequences=None if risk is None else risk[i],
             )
             record = (request.user, value, [(SOURCE_HEADER, request.source.header())])
             batch.setdefault((self._topic, request.source.partition), []).append(record)

@@ -32,6 +32,13 @@ class Evidence(BaseModel):
         list[int] | None,
         Field(description="by instrument, bin, merchant, device, address: which of its observations this was; 0 where absent"),
     ]
+    risk_sequences: Annotated[
+        list[int] | None,
+        Field(
+            description="by user, instrument, bin, merchant, device, address: how many changes its risk row had seen; "
+            "0 where there was none, null where they were not read"
+        ),
+    ] = None
 
 
 def encode_evidence(
@@ -46,11 +53,13 @@ def encode_evidence(
     features: "npt.NDArray[np.float32] | Sequence[float]",
     ages_ms: Mapping[str, float],
     entity_sequences: "npt.NDArray[np.int64] | Sequence[int] | None",
+    risk_sequences: "npt.NDArray[np.int64] | Sequence[int] | None" = None,
 ) -> bytes:
     """The bytes of one decision's evidence.
 
     `features` is one row of the feature matrix, C-contiguous: float32 is written with the digits that bring the same
-    float32 back, NaN as null. `entity_sequences` has five numbers, or is None where the entities did not answer.
+    float32 back, NaN as null. `entity_sequences` has five numbers, or is None where the entities did not answer;
+    `risk_sequences` has six.
     """
     evidence: dict[str, Any] = {
         "transaction_id": transaction_id,
@@ -63,6 +72,7 @@ def encode_evidence(
         "features": features,
         "ages_ms": ages_ms,
         "entity_sequences": entity_sequences,
+        "risk_sequences": risk_sequences,
     }
     return orjson.dumps(evidence, option=orjson.OPT_SERIALIZE_NUMPY)
 

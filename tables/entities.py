@@ -47,6 +47,7 @@ class EntityAnswer:
 
     First the windows, `ABSENT` where the transaction has no such entity, and number 0; then what was looked up beside them,
     NaN where that failed. `ages_ms` is how old what was looked up is: by source, float64 (n,), NaN where there is nothing.
+    `row_sequences` is how often the rows had been written that were looked up: by source, int64 (n, kinds of its family).
 
     Where Redis did not answer in time, available is False, windows are NaN, numbers 0, and reason is one of: deadline,
     unreachable, refused, unreadable, behind (too much is to be sent first), resting (it failed too often), not_a_member
@@ -58,11 +59,13 @@ class EntityAnswer:
     available: bool
     reason: str = ""
     ages_ms: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    row_sequences: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 
     def of(self, rows: npt.NDArray[np.bool_]) -> "EntityAnswer":
         """The same for some of the transactions: bool (n,)."""
         ages_ms = {source: ages[rows] for source, ages in self.ages_ms.items()}
-        return EntityAnswer(self.values[rows], self.sequences[rows], self.available, self.reason, ages_ms)
+        row_sequences = {source: numbers[rows] for source, numbers in self.row_sequences.items()}
+        return EntityAnswer(self.values[rows], self.sequences[rows], self.available, self.reason, ages_ms, row_sequences)
 
 
 @dataclass(slots=True, eq=False)
@@ -283,7 +286,7 @@ class Entities:
         self.unreadable_rows += found.unreadable
         for name, as_of in found.newest_ms.items():
             self.newest_ms[name] = max(as_of, self.newest_ms.get(name, as_of))
-        return EntityAnswer(values, sequences, available=True, ages_ms=found.ages_ms)
+        return EntityAnswer(values, sequences, available=True, ages_ms=found.ages_ms, row_sequences=found.sequences)
 
 
 def _unavailable(batch: Observed, reason: str) -> EntityAnswer:

@@ -41,10 +41,12 @@ class Reading(NamedTuple):
 
     ages_ms: float64 (n, columns), how old each value was at the event's time, NaN where nothing was read.
     unreadable: how many rows are not what this version writes; their values are unavailable.
+    sequences: int64 (n, kinds), how often the row had been written that was read, where rows count that; 0 where there is none.
     """
 
     ages_ms: Ages
     unreadable: int = 0
+    sequences: npt.NDArray[np.int64] | None = None
 
 
 class Family(Protocol):
@@ -73,12 +75,13 @@ class Found(NamedTuple):
 
     ages_ms: by source ("batch", "risk"), float64 (n,), the oldest of a transaction's values; NaN where it has none.
     newest_ms: by feature, as of when the newest value that was read is: epoch, milliseconds.
-    unreadable: rows.
+    unreadable: rows. sequences: by source, those of its family.
     """
 
     ages_ms: Mapping[str, Ages]
     newest_ms: Mapping[str, float]
     unreadable: int = 0
+    sequences: Mapping[str, npt.NDArray[np.int64]] = {}
 
 
 NOTHING_FOUND = Found({}, {})
@@ -113,6 +116,7 @@ class LookUps:
             return NOTHING_FOUND
         ages: dict[str, Ages] = {}
         newest: dict[str, float] = {}
+        sequences: dict[str, npt.NDArray[np.int64]] = {}
         unreadable, start = 0, 0
         for family, index, end in zip(self.families, self.indexes, self.ends, strict=True):
             reading = family.read(rows[start:end], index, self.events, block, block[:, family.columns])
@@ -120,7 +124,9 @@ class LookUps:
             if reading is not None:
                 unreadable += reading.unreadable
                 _note(family, reading.ages_ms, self.events, ages, newest)
-        return Found(ages, newest, unreadable)
+                if reading.sequences is not None:
+                    sequences[_source(family)] = reading.sequences
+        return Found(ages, newest, unreadable, sequences)
 
     def _rows(self, replies: Sequence[object] | None) -> list[bytes | None] | None:
         if replies is None or len(replies) != len(self.commands):
@@ -184,12 +190,16 @@ def row_key(keyspace: Keyspace, marker: bytes, kind: str, digest: int) -> tuple[
     return tag, tag + marker + LETTERS[kind] + digest.to_bytes(8, "little")
 
 
+def _source(family: Family) -> str:
+    return FEATURES[PROFILE_FEATURES:][family.columns][0].source.value
+
+
 def _note(family: Family, ages_ms: Ages, events: Events, ages: dict[str, Ages], newest: dict[str, float]) -> None:
     features = FEATURES[PROFILE_FEATURES:][family.columns]
     if not features or not len(events):
         return
     oldest = np.fmax.reduce(ages_ms, axis=1)
-    source = features[0].source.value
+    source = _source(family)
     ages[source] = np.fmax(ages[source], oldest) if source in ages else oldest
     as_of = np.fmax.reduce(events["time_ms"][:, None] - ages_ms, axis=0)
     newest.update((feature.name, at) for feature, at in zip(features, as_of.tolist(), strict=True) if at == at)

@@ -17,10 +17,10 @@ class RiskFamily:
     """Rows that `risk_windows.lua` writes; what is read is the state before the micro-batch."""
 
     marker = MARKER
-    kinds = CHANGED_KINDS
+    kinds: tuple[str, ...] = CHANGED_KINDS
     columns = slice(len(FEATURES) - PROFILE_FEATURES - RISK_FEATURES, len(FEATURES) - PROFILE_FEATURES)
 
     def read(self, rows: Sequence[bytes | None], index: Index, events: Events, windows: Floats, out: Floats) -> Reading:
         """Fill out, float32 (n, columns). A row has no age: what was heard is in it, and nobody knows what was not."""
-        unreadable = read_rows(rows, index, events, RISK_COLUMNS, windows, out)
-        return Reading(np.full(out.shape, np.nan), unreadable)
+        sequences, unreadable = read_rows(rows, index, events, RISK_COLUMNS, windows, out)
+        return Reading(np.full(out.shape, np.nan), unreadable, sequences)

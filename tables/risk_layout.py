@@ -165,9 +165,10 @@ def read_rows(
     columns: npt.NDArray[np.void],
     windows: npt.NDArray[np.float32],
     out: npt.NDArray[np.float32],
-) -> int:
-    """Write the features of events (n,) into out (n, c), and return how many rows can't be read.
+) -> tuple[npt.NDArray[np.int64], int]:
+    """Write the features of events (n,) into out (n, c).
 
+    Returns how many changes the rows have seen, int64 (n, 6), 0 where there is none, and how many rows can't be read.
     index (n, 6) says which row belongs to event and kind, -1 where the event has no such entity; windows (n, block) are the
     columns from Redis. Of a row that can't be read nothing is known: NaN.
     """
@@ -180,7 +181,11 @@ def read_rows(
     wide = np.require(tiny.view(np.float64), requirements="A")  # a copy where the bytes don't lie as compiled loops need them
     views = (wide.view(np.uint8), wide.view(np.int32), wide)
     _read_rows(views, starts, index, times_of(events["time_ms"]), columns, TILE_MS, windows, PRIOR, out)
-    return int(np.count_nonzero(starts == _UNREADABLE))
+    counted = np.zeros(len(starts) + 1, np.int64)  # the last: of those that have no row
+    there = np.flatnonzero(starts >= 0)
+    with np.errstate(invalid="ignore"):  # whatever stands there
+        counted[there] = wide[starts[there] // 8].astype(np.int64)
+    return counted[index], int(np.count_nonzero(starts == _UNREADABLE))
 
 
 def _is_row(row: bytes) -> bool:

@@ -16,6 +16,7 @@ from assay.schemas.limits import MAX_RISK_ROW_BYTES
 from assay.tables.changes import CHANGED_KINDS, Changes
 from assay.tables.entity_call import Keyspace
 from assay.tables.events import Events
+from assay.tables.features import FEATURE_COUNT, PROFILE_FEATURES
 from assay.tables.lookups import look_ups
 from assay.tables.redis_link import RedisLink
 from assay.tables.risk_call import EXPIRE_S, read_sequences, risk_calls, risk_library
@@ -141,6 +142,18 @@ async def test_i5_max_risk_row_bytes_hold_one_change_more_than_there_are_tiles(r
         await client.aclose()
     assert list(row[16:19]) == [most + 1 for most in TILES_BACK]
     assert len(row) == MAX_RISK_ROW_BYTES
+
+
+async def test_what_was_read_says_how_many_changes_each_row_had_seen(redis_url: str) -> None:
+    async with store(redis_url, shards=2) as rows:
+        await rows.learn(np.concatenate([one(offset=offset, user=1) for offset in range(3)]))
+        await rows.learn(one(offset=3, device=5))
+        events = events_at(0, 0, digest=7)
+        events["user"], events["device"], events["address"] = [1, 0], [5, 6], 9
+        asked = look_ups(events, (RiskFamily(),), rows.keyspace)
+        replies = await rows.link.exchange(asked.commands, asyncio.get_running_loop().time() + UNHURRIED_S)
+        found = asked.read(replies, np.zeros((2, FEATURE_COUNT - PROFILE_FEATURES), np.float32))
+    assert found.sequences["risk"].tolist() == [[3, 0, 0, 4, 1, 0], [0, 0, 0, 4, 0, 0]]
 
 
 @pytest.mark.parametrize("broken", [b"", b"x", bytes(HEADER_BYTES + 1), b"\xff" * 56])
