@@ -270,7 +270,7 @@ def learner_of(
     may_write: Callable[[], bool],
 ) -> Learner:
     """The learner of a worker, over a connection to Redis of its own."""
-    prefix, shards = f"{settings.topic_prefix}assay", settings.redis_shards
+    prefix, shards = settings.entity_prefix, settings.redis_shards
     rows = LearnedRows(
         RedisLink(settings.redis_url.get_secret_value(), (risk_library(), index_library())),
         Keyspace(prefix, topics.transactions.id, shards),
