@@ -197,6 +197,7 @@ async def _stream(
         warmup_s=WARM_UP_S,
         every_s=0.5,
         grace_s=30.0,
+        outcomes=True,
     )
     screen.step("live payments")
     summary: dict[str, Any] | None = None

@@ -44,6 +44,7 @@ def show_summary(report: DemoReport) -> None:
     console.print()
     console.print(_verdicts(report, fates, amounts, fraud))
     console.print(_patterns(fates))
+    console.print(_outcomes(report.metrics))
     console.print(_latency(report))
 
 
@@ -94,6 +95,30 @@ def _patterns(fates: pl.DataFrame) -> Table:
             name.append("  (training never saw this kind)", style="magenta")
         grid.add_row(name, f"{count}", f"{stopped} ({stopped / count:.0%})")
     return grid
+
+
+def _outcomes(expositions: list[str]) -> str:
+    """What has become of the payments, as far as it was heard: card holders and issuers answer later."""
+    learnt = {status: count for (status,), count in samples(expositions, "assay_outcomes_total", "status").items()}
+    fraud = samples(expositions, "assay_labelled_total", "action", "label")
+    known = sum(count for (_, label), count in fraud.items() if label == "fraud")
+    stopped = sum(count for (action, label), count in fraud.items() if label == "fraud" and action != "approve")
+    return (
+        f"\nheard since: {sum(learnt.values()):,.0f} outcomes ({learnt.get('unknown', 0):,.0f} of unknown payments); "
+        f"{known:,.0f} frauds are confirmed, of which {stopped:,.0f} were caught"
+    )
+
+
+def samples(expositions: list[str], name: str, *labels: str) -> dict[tuple[str, ...], float]:
+    """{values of the labels: sum over several workers} of one metric."""
+    found: dict[tuple[str, ...], float] = {}
+    for exposition in expositions:
+        for family in text_string_to_metric_families(exposition):
+            for sample in family.samples:
+                if sample.name == name:
+                    values = tuple(sample.labels[label] for label in labels)
+                    found[values] = found.get(values, 0.0) + sample.value
+    return found
 
 
 def _latency(report: DemoReport) -> Table:

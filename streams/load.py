@@ -102,6 +102,11 @@ class Load:
         self.results = Results(len(payloads), keep_replies=keep_replies)
 
     @property
+    def started_s(self) -> float:
+        """When the first transaction is due, in monotonic seconds; 0 before that is known."""
+        return self._start_s
+
+    @property
     def unsent(self) -> int:
         """Transactions whose batch the broker did not take."""
         return self._failed

@@ -27,6 +27,7 @@ from assay.schemas.errors import AssayError, ServiceError, SettingError
 from assay.streams.fraud_patterns import ALL_PATTERNS
 from assay.streams.kafka import client_options
 from assay.streams.load import TICK_S, Load, Topics, prepare
+from assay.streams.load_outcomes import due_outcomes, tell
 from assay.streams.load_results import Snapshot
 from assay.streams.settings import Settings
 from assay.streams.simulator import DEFAULT_FRAUD_SHARE, DEFAULT_USERS, Simulated, simulate
@@ -45,6 +46,7 @@ class LoadPlan:
         check_decisions: read the decisions topic too, and compare it with the replies.
         results: a Parquet file with a row per transaction: what it was, what it got, and when.
         warmup_s: at the beginning, not in the percentiles of the summary.
+        outcomes: send what became of each transaction, too, as much sooner than in life as `days` are compressed.
     """
 
     rate: float
@@ -64,6 +66,7 @@ class LoadPlan:
     every_s: float = 1.0
     check_decisions: bool = False
     results: str | None = None
+    outcomes: bool = False
 
     @classmethod
     def parse(cls, text: str) -> "LoadPlan":
@@ -129,11 +132,16 @@ async def _run(plan: LoadPlan) -> None:
         keep_replies=plan.results is not None,
     )
     _tell("prepared", {"transactions": len(payments)})
-    watch = asyncio.create_task(_end_with_parent())
+    beside = [asyncio.create_task(_end_with_parent())]
+    if plan.outcomes:
+        outcomes = due_outcomes(payments, plan.rate, _hurry(plan))
+        beside.append(asyncio.create_task(tell(outcomes, client_options(settings), settings.outcomes, lambda: load.started_s)))
     try:
         results = await load.run(lambda snapshot: _tell("snapshot", _plain(snapshot)), plan.every_s)
     finally:
-        watch.cancel()
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside)
     if plan.results is not None:
         write_results(load, payments, Path(plan.results))
     behind = np.array(load.behind_s or [0.0])
@@ -150,6 +158,11 @@ async def _run(plan: LoadPlan) -> None:
             "load_cpu_us": round(load.cpu_s / max(1, results.sent) * 1e6, 1),
         },
     )
+
+
+def _hurry(plan: LoadPlan) -> float:
+    """How many times faster than in life time passes in this run."""
+    return 1.0 if plan.days is None else max(1.0, plan.days * 86_400 * plan.rate / plan.transactions)
 
 
 def _simulated(plan: LoadPlan) -> list[Simulated]:
