@@ -26,10 +26,14 @@ UNKNOWN = -1  # in place of a sequence number: the evidence has none
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What the evidence of one decision says: features float32 (FEATURE_COUNT,), and five sequence numbers or None."""
+    """What the evidence of one decision says: features float32 (FEATURE_COUNT,), and five sequence numbers or None.
+
+    risk_sequences: six, how many changes each row of risk had seen that was read; None where none were read.
+    """
 
     features: npt.NDArray[np.float32]
     sequences: Sequence[int] | None
+    risk_sequences: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ def compare_profiles(run: Run) -> Compared:
     """Event and profile features of every transaction with evidence."""
     positions = np.array(sorted(run.logged), np.int64)
     logged = np.array([run.logged[i].features[:PROFILE_FEATURES] for i in positions.tolist()], np.float32)
-    return _compared(run, positions, logged.reshape(len(positions), PROFILE_FEATURES), run.replayed[positions], 0)
+    return compare(run, positions, logged.reshape(len(positions), PROFILE_FEATURES), run.replayed[positions], 0)
 
 
 def compare_entities(run: Run) -> Compared:
@@ -145,7 +149,7 @@ def compare_entities(run: Run) -> Compared:
     logged_values = np.array([run.logged[i].features[windows] for i in positions.tolist()], np.float32)
     logged_values = logged_values.reshape(len(positions), ENTITY_FEATURES)
     found_values = np.where(comparable[positions], replayed[positions], logged_values)
-    return _compared(run, positions, logged_values, found_values, PROFILE_FEATURES, unordered)
+    return compare(run, positions, logged_values, found_values, PROFILE_FEATURES, unordered)
 
 
 def logged_order(
@@ -221,7 +225,7 @@ def order_effect(events: Events) -> OrderEffect:
     return OrderEffect(int(differ.any(axis=1).sum()), {NAMES[i]: int(by_feature[i]) for i in most})
 
 
-def _compared(
+def compare(
     run: Run,
     positions: npt.NDArray[np.int64],
     logged: npt.NDArray[np.float32],
@@ -229,6 +233,7 @@ def _compared(
     first_feature: int,
     unordered: int = 0,
 ) -> Compared:
+    """Two of the same features, float32 (p, c) from column `first_feature` on, of the transactions at positions (p,)."""
     differ = _bits(logged) != _bits(replayed)
     first = None
     if differ.any():

@@ -20,8 +20,8 @@ def parity(
     """Compare the evidence of a run with an offline replay of its topics, bit for bit.
 
     Reads transactions, dead letters and evidence whole, with the rates of ASSAY_RATES; changes nothing, and workers may run.
-    Profile features are folded anew, partition by partition; entity windows in the order that the evidence gives. Exits 1
-    where anything differs, and names the first difference.
+    Profile features are folded anew, partition by partition; entity windows in the order that the evidence gives; what
+    became of transactions by the changes that it tells. Exits 1 where anything differs, and names the first difference.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def parity(
 
 def summarise(found: "Parity") -> dict[str, Any]:
     """For machines."""
-    worst = found.profiles.first or found.entities.first
+    worst = found.profiles.first or found.entities.first or found.risk.first
     summary: dict[str, Any] = {
         "transactions": found.profiles.transactions,
         "with_evidence": found.profiles.compared,
@@ -56,6 +56,9 @@ def summarise(found: "Parity") -> dict[str, Any]:
         "with_entity_windows": found.entities.compared,
         "entity_features_differ": found.entities.differ,
         "entity_observations_unordered": found.entities.unordered,
+        "with_risk_rows": found.risk.compared,
+        "risk_features_differ": found.risk.differ,
+        "risk_readings_unordered": found.risk.unordered,
         "worst": None
         if worst is None
         else {
@@ -77,7 +80,7 @@ def _show(found: "Parity") -> None:
     def say(line: str) -> None:
         Console().print(line, highlight=False, soft_wrap=True)
 
-    profiles, entities = found.profiles, found.entities
+    profiles, entities, risk = found.profiles, found.entities, found.risk
     say(f"{profiles.transactions:,} transactions, {profiles.compared:,} with evidence")
     if found.of_other_features:
         say(f"{found.of_other_features:,} pieces of evidence are of another feature list, and were left out")
@@ -85,7 +88,10 @@ def _show(found: "Parity") -> None:
     say(f"entity features that differ:  {entities.differ:,} of {entities.compared:,} transactions with entity windows")
     if entities.unordered:
         say(f"observations of entities whose order the evidence does not tell: {entities.unordered:,} (left out)")
-    for first in (profiles.first, entities.first):
+    say(f"risk features that differ:    {risk.differ:,} of {risk.compared:,} transactions with rows of risk")
+    if risk.unordered:
+        say(f"readings of rows of risk after changes that the evidence does not tell: {risk.unordered:,} (left out)")
+    for first in (profiles.first, entities.first, risk.first):
         if first is not None:
             say(
                 f"first: {first.source.header().decode()} {first.feature}: logged {first.logged!r}, replayed {first.replayed!r}"

@@ -12,10 +12,11 @@ from aiokafka.structs import ConsumerRecord
 
 from assay.agents.parity import Compared, Logged, OrderEffect, Replay, compare_entities, compare_profiles, order_effect
 from assay.agents.rebuild import Refold
+from assay.agents.risk_parity import LoggedChanges, compare_risk
 from assay.deploy.progress_bars import Report
 from assay.deploy.rebuild_log import Log, dead_letters, has_dead_letter
 from assay.schemas.errors import ServiceError
-from assay.schemas.evidence import is_change
+from assay.schemas.evidence import ChangeEvidence, stream_of
 from assay.schemas.source import Source, SourceTopic
 from assay.streams.kafka import client_options
 from assay.streams.reading import partitions_of
@@ -32,12 +33,13 @@ class Parity:
 
     profiles: Compared
     entities: Compared
+    risk: Compared
     of_other_features: int
     order: OrderEffect | None
 
     @property
     def differs(self) -> bool:
-        return bool(self.profiles.differ or self.entities.differ)
+        return bool(self.profiles.differ or self.entities.differ or self.risk.differ)
 
 
 async def parity(settings: Settings, *, order: bool, report: Report) -> Parity:
@@ -45,7 +47,7 @@ async def parity(settings: Settings, *, order: bool, report: Report) -> Parity:
     partitions = await partitions_of(client_options(settings), settings.transactions)
     rates = Rates.load(settings.rates or SHIPPED_RATES)
     async with Log.of(settings) as log:
-        logged, others = await _evidence(log, settings, partitions, report)
+        logged, changes, others = await _evidence(log, settings, partitions, report)
         ends = {partition: (await _whole(log, settings, partition)) for partition in range(partitions)}
         with tempfile.TemporaryDirectory(prefix="assay-parity-") as folder:
             store = RowStore(Path(folder), ROW_BYTES)
@@ -58,7 +60,7 @@ async def parity(settings: Settings, *, order: bool, report: Report) -> Parity:
     run = replay.run()
     report("comparing", 0, 1)
     effect = order_effect(run.events) if order else None
-    return Parity(compare_profiles(run), compare_entities(run), others, effect)
+    return Parity(compare_profiles(run), compare_entities(run), compare_risk(run, changes), others, effect)
 
 
 async def _whole(log: Log, settings: Settings, partition: int) -> int:
@@ -73,27 +75,34 @@ async def _whole(log: Log, settings: Settings, partition: int) -> int:
     return end
 
 
-async def _evidence(log: Log, settings: Settings, partitions: int, report: Report) -> tuple[dict[Source, Logged], int]:
+async def _evidence(
+    log: Log, settings: Settings, partitions: int, report: Report
+) -> tuple[dict[Source, Logged], LoggedChanges, int]:
     logged: dict[Source, Logged] = {}
-    digest, others = features_digest(), 0
+    changes, digest, others = LoggedChanges(), features_digest(), 0
     for partition in range(partitions):
         report("evidence", partition, partitions)
         async for records in log.all_records(settings.evidence, partition):
-            others += _note(records, digest, logged)
-    return logged, others
+            others += _note(records, digest, logged, changes)
+    return logged, changes, others
 
 
-def _note(records: Sequence[ConsumerRecord], digest: str, logged: dict[Source, Logged]) -> int:
+def _note(records: Sequence[ConsumerRecord], digest: str, logged: dict[Source, Logged], changes: LoggedChanges) -> int:
     others = 0
     for record in records:
-        if record.value is None or is_change(record.headers):
+        if record.value is None:
+            continue
+        if (stream := stream_of(record.headers)) is not None:
+            changes.take(stream, ChangeEvidence.model_validate_json(record.value))
             continue
         evidence = orjson.loads(record.value)
         if evidence["features_digest"] != digest:
             others += 1
             continue
         features = np.array(evidence["features"], np.float32)  # null is NaN
-        logged.setdefault(Source(**evidence["source"]), Logged(features, evidence["entity_sequences"]))
+        logged.setdefault(
+            Source(**evidence["source"]), Logged(features, evidence["entity_sequences"], evidence["risk_sequences"])
+        )
     return others
 
 

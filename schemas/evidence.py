@@ -82,7 +82,12 @@ CHANGE_HEADER = "assay-change"  # on evidence of a change, which is no decision'
 
 def is_change(headers: Sequence[tuple[str, bytes | None]]) -> bool:
     """Whether a record of the evidence topic, by its headers, is a `ChangeEvidence`, not the `Evidence` of a decision."""
-    return any(name == CHANGE_HEADER for name, _ in headers)
+    return stream_of(headers) is not None
+
+
+def stream_of(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
+    """What a change came from, by the headers of its evidence: outcomes or verdicts. None of the evidence of a decision."""
+    return next((value or b"" for name, value in headers if name == CHANGE_HEADER), None)
 
 
 class Counts(BaseModel):

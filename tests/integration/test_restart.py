@@ -136,8 +136,9 @@ async def test_i4_the_evidence_is_that_of_a_replay_entities_included(
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = json.loads(ended.stdout.splitlines()[-1])
     assert found["transactions"] == found["with_evidence"] == len(restarted.sent)
-    assert found["profile_features_differ"] == found["entity_features_differ"] == 0
+    assert found["profile_features_differ"] == found["entity_features_differ"] == found["risk_features_differ"] == 0
     assert found["with_entity_windows"] > 0
+    assert found["with_risk_rows"] > 0
     assert found["worst"] is None
 
 
