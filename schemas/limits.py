@@ -73,7 +73,7 @@ BATCH_LOAD_S = 10.0  # for one exchange of a load
 
 # What became of transactions
 MAX_OUTCOMES_PER_TRANSACTION = 16  # those that say to be known latest
-MAX_OUTCOMES_AT_ONCE = 256  # applied together
+MAX_OUTCOMES_AT_ONCE = 64  # applied together; 2 ms in which nothing else is done
 MAX_WAITING_OUTCOMES = 1_024  # read and not yet applied; then no more are read
 MAX_UNINDEXED_DECISIONS = 50_000  # transactions decided and not yet kept for their outcomes; the oldest are dropped
 OUTCOME_PATIENCE_S = 5.0  # for the transaction of an outcome to be kept; then it is taken for unknown

@@ -105,6 +105,8 @@ def effect(known: Known, paid: Paid) -> Effect:
     A reversal takes back the dispute whose place it takes or shares; one that names none takes back any one that is left.
     Parts of a fraud add up, to the whole at most.
     """
+    if not known:
+        return NOTHING
     standing = _standing(known)
     answers = [each for each in standing if each.status in (_AUTHORISED, _DECLINED)]
     parts = _frauds(standing)
@@ -122,6 +124,8 @@ def label(known: Known) -> str:
 
     Of a dispute and the word that it is genuine the later one wins.
     """
+    if not known:
+        return ""
     standing = _standing(known)
     if _frauds(standing):
         return Status.FRAUD.value
@@ -155,6 +159,8 @@ def _frauds(standing: Known) -> Sequence[Heard]:
 
 def _disputes(standing: Known, known: Known) -> Sequence[Heard]:
     """Those that no reversal takes back."""
+    if all(each.status != _DISPUTED for each in standing):
+        return ()
     by_id = {each.outcome: each for each in known}
     reversals = [each for each in standing if each.status == _REVERSED]
     taken_back = {_place(each, by_id) for each in reversals if each.supersedes}
