@@ -14,11 +14,13 @@ import numpy.typing as npt
 import xgboost
 
 from assay.models.manifest import MEMBERS
-from assay.tables.features import FEATURES, MODEL_FEATURES, PROFILE_FEATURES
+from assay.tables.features import BATCH_FEATURES, ENTITY_FEATURES, FEATURES, MODEL_FEATURES, PROFILE_FEATURES
 
 MAX_TREES = 120
 PATIENCE = 20  # trees without a better average precision on the later part
-WITHOUT_ENTITIES = 0.2  # share of the rows that lose the entity block, so that its absence is nothing new
+# Shares of the rows that lose columns, so that their absence is nothing new: all that comes from Redis; and each batch feature
+# alone, since what loads one may stop without the others.
+WITHOUT_ENTITIES, WITHOUT_BATCH = 0.2, 0.1
 _GENUINE_PER_FRAUD = 10
 _FEWEST_GENUINE = 2_000
 
@@ -81,7 +83,7 @@ def grow(
     random = np.random.default_rng(seed)
     features, later = features[:, :MODEL_FEATURES].copy(), later[:, :MODEL_FEATURES]
     amounts = features[:, 0].copy()
-    features[random.random(len(features)) < WITHOUT_ENTITIES, PROFILE_FEATURES:] = np.nan
+    _lose(features, random)
     stop_on = xgboost.DMatrix(later, later_fraud, nthread=nthread)
     members = []
     for recipe in RECIPES:
@@ -96,6 +98,14 @@ def grow(
         )
         members.append((recipe.name, booster[: booster.best_iteration + 1]))
     return members
+
+
+def _lose(features: Features, random: np.random.Generator) -> None:
+    """Take from some rows of (n, MODEL_FEATURES) what they may have to do without."""
+    features[random.random(len(features)) < WITHOUT_ENTITIES, PROFILE_FEATURES:] = np.nan
+    first = PROFILE_FEATURES + ENTITY_FEATURES
+    for column in range(first, first + BATCH_FEATURES):
+        features[random.random(len(features)) < WITHOUT_BATCH, column] = np.nan
 
 
 _SIGNS = "(" + ",".join(str(feature.sign) for feature in FEATURES[:MODEL_FEATURES]) + ")"

@@ -39,12 +39,13 @@ Ages = npt.NDArray[np.float64]
 class Reading(NamedTuple):
     """What a family tells beside its values.
 
-    ages_ms: float64 (n, columns), how old each value was at the event's time, NaN where nothing was read.
+    ages_ms: float64 (n, columns), how old each value was at the event's time, NaN where nothing was read; None where rows
+    don't say.
     unreadable: how many rows are not what this version writes; their values are unavailable.
     sequences: int64 (n, kinds), how often the row had been written that was read, where rows count that; 0 where there is none.
     """
 
-    ages_ms: Ages
+    ages_ms: Ages | None
     unreadable: int = 0
     sequences: npt.NDArray[np.int64] | None = None
 
@@ -121,11 +122,13 @@ class LookUps:
         for family, index, end in zip(self.families, self.indexes, self.ends, strict=True):
             reading = family.read(rows[start:end], index, self.events, block, block[:, family.columns])
             start = end
-            if reading is not None:
-                unreadable += reading.unreadable
+            if reading is None:
+                continue
+            unreadable += reading.unreadable
+            if reading.ages_ms is not None:
                 _note(family, reading.ages_ms, self.events, ages, newest)
-                if reading.sequences is not None:
-                    sequences[_source(family)] = reading.sequences
+            if reading.sequences is not None:
+                sequences[_source(family)] = reading.sequences
         return Found(ages, newest, unreadable, sequences)
 
     def _rows(self, replies: Sequence[object] | None) -> list[bytes | None] | None:

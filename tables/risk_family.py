@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from assay.tables.changes import CHANGED_KINDS
 from assay.tables.events import Events
 from assay.tables.features import FEATURES, NAMES, PROFILE_FEATURES, RISK_FEATURES, Origin
@@ -23,4 +21,4 @@ class RiskFamily:
     def read(self, rows: Sequence[bytes | None], index: Index, events: Events, windows: Floats, out: Floats) -> Reading:
         """Fill out, float32 (n, columns). A row has no age: what was heard is in it, and nobody knows what was not."""
         sequences, unreadable = read_rows(rows, index, events, RISK_COLUMNS, windows, out)
-        return Reading(np.full(out.shape, np.nan), unreadable, sequences)
+        return Reading(None, unreadable, sequences)
