@@ -1,5 +1,10 @@
 """Outcomes on a real Kafka and Redis: what becomes of a transaction is in the next evidence of its entities."""
 
+import asyncio
+import json
+import os
+import subprocess
+import sys
 from itertools import count
 from typing import Any
 
@@ -182,3 +187,18 @@ async def test_after_a_restart_outcomes_find_what_was_decided_before_and_nothing
     await shop.tell(declined, shop.outcome("disputed"))
     names = "user_issuer_declines_24h", "user_disputes_30d"
     assert await shop.seen(*names, later_ms=1_000) == [1, 1]
+
+
+async def test_i4_features_of_risk_follow_from_the_evidence_of_changes(shop: Shop, environment: dict[str, str]) -> None:
+    """Those of all tests above: no decision was made from anything that the log does not tell."""
+    await shop.pay()
+    await shop.tell(shop.outcome("disputed"))
+    assert await shop.seen("user_disputes_30d", later_ms=1_000) == [1]
+    command = [sys.executable, "-m", "assay.deploy.cli", "parity", "--json"]
+    ended = await asyncio.to_thread(
+        subprocess.run, command, env=os.environ | environment, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert found["risk_features_differ"] == found["risk_readings_unordered"] == 0
+    assert found["with_risk_rows"] == found["transactions"]
