@@ -2,11 +2,13 @@
 
 import time
 import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
 from redis.asyncio import Redis
 
+from assay.deploy.redis_cluster import local_cluster
 from assay.schemas.errors import ServiceError
 from assay.tables.batch_history import BatchHistory, BatchValues
 from assay.tables.batch_load import Loaded, load
@@ -174,6 +176,17 @@ async def test_where_rows_may_not_be_read_the_windows_go_on_without(redis_url: s
     await client.aclose()
     assert np.isnan(answer.values[:, COLUMNS]).all()
     assert not np.isnan(answer.values[:, :ENTITY_FEATURES]).any()
+
+
+async def test_on_a_cluster_each_row_is_on_the_node_of_its_shard(tmp_path: Path) -> None:
+    with local_cluster(tmp_path) as cluster:
+        made = Stand(cluster.url, shards=6)
+        merchants = range(1, 40)
+        loaded = await made.load(*((RATE, merchant, merchant / 100, 0) for merchant in merchants))
+        seen = await made.see(RATE, *((merchant, 1) for merchant in merchants))
+        await made.entities.close()
+    assert loaded == Loaded(39, 39, 0)
+    assert seen == [np.float32(merchant / 100) for merchant in merchants]
 
 
 async def test_a_load_without_redis_says_what_to_do() -> None:
