@@ -37,7 +37,7 @@ def decided_batches(recalled: Recalled, verdicts: Verdicts) -> list[DecidedBatch
 
     Each batch has as many as one call takes.
     """
-    rows = _rows(recalled.judged_requests, recalled.events[recalled.judged])
+    rows = undecided_rows(recalled.judged_requests, recalled.events[recalled.judged])
     requests = list(recalled.judged_requests)
     entry = rows["entry"]
     entry["action"] = [_NUMBERS[action] for action in verdicts.action]
@@ -60,7 +60,7 @@ def _batch(rows: Decided, requests: Sequence[Request]) -> DecidedBatch:
 
 
 def _said_rows(requests: Sequence[Request], events: Events, said: dict[int, Said]) -> Decided:
-    rows = _rows(requests, events)
+    rows = undecided_rows(requests, events)
     for row, each in zip(rows, said.values(), strict=True):
         decision = orjson.loads(each.value)
         entry, score = row["entry"], decision["fraud_score"]
@@ -69,8 +69,8 @@ def _said_rows(requests: Sequence[Request], events: Events, said: dict[int, Said
     return rows
 
 
-def _rows(requests: Sequence[Request], events: Events) -> Decided:
-    """All but the verdicts."""
+def undecided_rows(requests: Sequence[Request], events: Events) -> Decided:
+    """What is kept of transactions with their events, DECIDED (n,): all but the verdicts."""
     rows = np.zeros(len(events), DECIDED)
     rows["user"], rows["id"], rows["offset"] = events["user"], events["id"], events["offset"]
     rows["partition"] = [request.source.partition for request in requests]

@@ -51,6 +51,7 @@ def rebuild(
       assay rebuild --until earliest   the topic was made anew: everything in it is to get its verdict
       assay rebuild --json | jq .changed
       assay rebuild entities           the entity windows in Redis instead
+      assay rebuild outcomes           what became of transactions, in Redis
     """
     if context.invoked_subcommand is not None:
         return
@@ -111,6 +112,46 @@ def entities(
 
         numbers = {"keys": found.keys, "observed": found.observed} | asdict(found.counts)
         print(json.dumps({"dry_run": dry_run} | numbers | {"partitions": [asdict(span) for span in found.spans]}))
+
+
+@app.command()
+def outcomes(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read everything, and change nothing.")] = False,
+    json_: _Json = False,
+) -> None:
+    """Make what became of transactions anew in Redis from the topics, with the workers stopped.
+
+    The way out where Redis has lost it, or after a change of ASSAY_REDIS_SHARDS. The rows of risk and what is kept of decided
+    transactions are deleted; then transactions that the topics still hold with their decisions (of the last ASSAY_OUTCOME_DAYS)
+    are kept again, our own declines are counted, and all outcomes up to the group's offset are applied. What else lies in Redis
+    stays as it is.
+
+    Stopped in the middle, it is incomplete until it is run again.
+
+    \b
+    Examples:
+      assay rebuild outcomes --dry-run
+      assay rebuild outcomes
+      assay rebuild outcomes --json | jq .applied
+    """
+    import asyncio
+    import json
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from assay.deploy.progress_bars import progress_bars
+    from assay.deploy.rebuild_outcomes import rebuild_outcomes
+    from assay.streams.settings import Settings
+
+    with progress_bars() as report:
+        found = asyncio.run(rebuild_outcomes(Settings.load(), dry_run=dry_run, report=report))
+    console, would = Console(highlight=False), "would be " if dry_run else ""
+    console.print(f"{found.keys:,} keys {would}deleted, {found.kept:,} transactions {would}kept.")
+    console.print(f"{found.applied:,} outcomes {would}applied, {found.unknown:,} of unknown transactions left out.")
+    console.print("Nothing was changed." if dry_run else "Done: workers may be started.")
+    if json_:
+        print(json.dumps({"dry_run": dry_run} | asdict(found)))
 
 
 def _show_entities(found: "RebuiltEntities", dry_run: bool) -> None:

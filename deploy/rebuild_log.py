@@ -124,10 +124,10 @@ class Log:
         first, end = await asyncio.gather(self._consumer.beginning_offsets([where]), self._consumer.end_offsets([where]))
         return first[where], end[where]
 
-    async def committed(self) -> dict[int, int]:
-        """The group's offsets, by source partition; those that it has."""
+    async def committed(self, topic: str = "") -> dict[int, int]:
+        """The group's offsets of a topic (of the transactions), by partition; those that it has."""
         offsets = await self._admin.list_consumer_group_offsets(self._settings.group_id)
-        topic = self._settings.transactions
+        topic = topic or self._settings.transactions
         return {where.partition: found.offset for where, found in offsets.items() if where.topic == topic and found.offset >= 0}
 
     async def commit(self, offsets: Mapping[int, int]) -> None:
