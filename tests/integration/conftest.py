@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import ConsumerRecord
 
+from assay.deploy.redis_cluster import LocalCluster, local_cluster
 from assay.deploy.services import Running
 from assay.schemas.decision import Action, Tier, encode_decision, encode_digests
 from assay.schemas.source import Source
@@ -165,3 +166,10 @@ def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """A Redis Cluster of three masters whose slots and processes one test may do with as it likes."""
+    with local_cluster(tmp_path / "cluster") as running:
+        yield running
