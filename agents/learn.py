@@ -224,9 +224,9 @@ class Learner:
         valid, arrived = _valid(ready)
         learnt = learn(arrived, places_of(arrived, self._rows.keyspace), found)
         sequences = await self._rows.count_outcomes(learnt.changes)
+        self._evidence.offer_outcomes(arrived, learnt, sequences)  # again, if what follows fails: the first one counts
         if learnt.kept and not await self._rows.remember(learnt.kept):
             return held  # another was quicker, a former owner or a sender on a foreign partition: read again
-        self._evidence.offer_outcomes(arrived, learnt, sequences)
         self._quality.count(learnt.labels)
         self._finish(ready, {valid[i]: "unknown" for i in learnt.unknown})
         return held

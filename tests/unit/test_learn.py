@@ -99,6 +99,7 @@ async def test_a_step_that_fails_is_done_again_and_counts_nothing_twice(stand: S
     await stand.until_finished(len(COURSE))
     assert counted(stand) == COUNTED
     assert stand.rows.counted("verdicts") == 1
+    assert {number for number, _ in stand.told.outcomes} == {f"o-{number}" for number in range(1, 7)}
     assert not stand.rows.fails
 
 
