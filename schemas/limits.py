@@ -58,6 +58,7 @@ MAX_CAUGHT_UP_AT_ONCE = 512  # of them, sent ahead of a micro-batch that waits f
 MAX_REFUSALS = 3  # of one micro-batch, by Redis; then it is dropped, so that others can go on
 FAILURES_TO_REST = 5  # calls to Redis in a row; then it is left alone for a while
 REDIS_REST_S = 1.0
+LOOK_UPS_REST_S = 60.0  # after Redis has said that we may not read rows beside the windows
 REDIS_CONNECT_S = 1.0
 REDIS_CATCH_UP_S = 1.0  # for one micro-batch that nobody waits for
 MAX_REDIRECTS = 4  # of one exchange, from node to node of a Redis Cluster; then it has failed
@@ -69,6 +70,7 @@ MAX_CHANGES_A_CALL = 2_048  # of what became of transactions, sent to Redis toge
 MAX_BATCH_VALUE_AGE_S = 90 * 24 * 3600.0  # older values are forgotten, as if they had never been loaded
 MAX_BATCH_VALUES_PER_ENTITY = 64  # in one row, of all lists of features that have written it; those of the oldest as-of go
 BATCH_ROWS_AT_ONCE = 500  # of one command that loads
+BATCH_COMMANDS_AT_ONCE = 8  # of one exchange
 BATCH_LOAD_S = 10.0  # for one exchange of a load
 
 # What became of transactions

@@ -4,21 +4,28 @@ Loads may overlap and be repeated: each row is merged by Redis itself (`batch_ro
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from assay.schemas.errors import ServiceError
-from assay.schemas.limits import BATCH_LOAD_S, BATCH_ROWS_AT_ONCE, MAX_BATCH_VALUE_AGE_S, MAX_BATCH_VALUES_PER_ENTITY
+from assay.schemas.limits import (
+    BATCH_COMMANDS_AT_ONCE,
+    BATCH_LOAD_S,
+    BATCH_ROWS_AT_ONCE,
+    MAX_BATCH_VALUE_AGE_S,
+    MAX_BATCH_VALUES_PER_ENTITY,
+)
 from assay.tables.batch_history import BatchValues, State, states
-from assay.tables.batch_rows import VERSION, BatchRows
+from assay.tables.batch_rows import BATCH_LIST, VALUE, VERSION, BatchRows
 from assay.tables.entity_call import Keyspace
 from assay.tables.lookups import hash_tag, row_key
 from assay.tables.redis_link import OUTAGES, Command, RedisLink
-
-COMMANDS_AT_ONCE = 8
 
 Progress = Callable[[int, int], None]  # (rows written, of how many)
 
@@ -34,37 +41,44 @@ class Loaded(NamedTuple):
 class _Call(NamedTuple):
     command: Command
     rows: int
+    values: int
 
 
 async def load(values: BatchValues, url: str, keyspace: Keyspace, progress: Progress | None = None) -> Loaded:
     """Write all values. Raises ServiceError; what was written until then stays, and may be loaded again."""
-    newest = [group[-1] for group in _entities(values)]
     link = RedisLink(url, (), [hash_tag(keyspace, shard) for shard in range(keyspace.shards)])
-    written, outdated = 0, len(values) - sum(len(state.values) for state in newest)
+    rows, written, sent, outdated = _entity_count(values), 0, 0, 0
     try:
         await link.connect()
-        for calls in _some(_calls(newest, keyspace)):
+        for calls in _some(_calls(newest_states(values), keyspace)):
             until = asyncio.get_running_loop().time() + BATCH_LOAD_S
             for reply in await link.exchange([call.command for call in calls], until):
                 outdated += reply if isinstance(reply, int) else 0
             written += sum(call.rows for call in calls)
+            sent += sum(call.values for call in calls)
             if progress is not None:
-                progress(written, len(newest))
+                progress(written, rows)
     except OUTAGES as error:
         raise ServiceError(
-            f"Redis at {link.address} did not take all rows: {written:,} of {len(newest):,} are written",
+            f"Redis at {link.address} did not take all rows: {written:,} of {rows:,} are written",
             expected="Redis 7 or Valkey 7, or newer, and the right to EVAL, GET and SET",
             got=str(error) or type(error).__name__,
             mend="see that it answers and has room, then load the file again: what is there already does no harm",
         ) from error
     finally:
         await link.disconnect()
-    return Loaded(written, len(values), outdated)
+    return Loaded(written, len(values), outdated + len(values) - sent)
 
 
-def _entities(values: BatchValues) -> Iterator[list[State]]:
+def newest_states(values: BatchValues) -> Iterator[State]:
+    """Of each entity what its row is to hold."""
     for _, group in groupby(states(values), lambda state: state[:2]):
-        yield list(group)
+        yield deque(group, maxlen=1).pop()
+
+
+def _entity_count(values: BatchValues) -> int:
+    kinds = np.unique([feature.entity for feature in BATCH_LIST], return_inverse=True)[1]
+    return len(np.unique(np.stack([kinds[values.feature].astype(np.uint64), values.digest], axis=1), axis=0))
 
 
 def _calls(newest: Iterable[State], keyspace: Keyspace) -> Iterator[_Call]:
@@ -85,14 +99,14 @@ def _call(tag: bytes, rows: list[tuple[bytes, bytes]]) -> _Call:
     words = [b"EVAL", _script(), b"%d" % len(rows), *(key for key, _ in rows)]
     words += [kept, most, VERSION.to_bytes(4, "little"), *(values for _, values in rows)]
     packed = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
-    return _Call(Command(tag, (packed,)), len(rows))
+    return _Call(Command(tag, (packed,)), len(rows), sum(len(values) for _, values in rows) // VALUE.itemsize)
 
 
 def _some(calls: Iterator[_Call]) -> Iterator[list[_Call]]:
     some: list[_Call] = []
     for call in calls:
         some.append(call)
-        if len(some) == COMMANDS_AT_ONCE:
+        if len(some) == BATCH_COMMANDS_AT_ONCE:
             yield some
             some = []
     if some:

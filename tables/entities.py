@@ -24,6 +24,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from assay.schemas.errors import SettingError
 from assay.schemas.limits import (
     FAILURES_TO_REST,
+    LOOK_UPS_REST_S,
     MAX_CAUGHT_UP_AT_ONCE,
     MAX_REFUSALS,
     MAX_WAITING_OBSERVATIONS,
@@ -38,7 +39,6 @@ from assay.tables.lookups import Family, LookUps, look_ups
 from assay.tables.redis_link import OUTAGES, Command, RedisLink
 
 REDIS_FEATURES = FEATURE_COUNT - PROFILE_FEATURES  # the columns of what comes from Redis
-LOOK_UPS_REST_S = 60.0  # after Redis has said that this user may not read rows
 
 
 @dataclass(frozen=True, slots=True)

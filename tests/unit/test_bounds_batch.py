@@ -2,19 +2,30 @@
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
 
 from assay.schemas.errors import ServiceError
-from assay.schemas.limits import BATCH_ROWS_AT_ONCE, MAX_BATCH_VALUE_AGE_S, MAX_BATCH_VALUES_PER_ENTITY
+from assay.schemas.limits import (
+    BATCH_COMMANDS_AT_ONCE,
+    BATCH_ROWS_AT_ONCE,
+    LOOK_UPS_REST_S,
+    MAX_BATCH_VALUE_AGE_S,
+    MAX_BATCH_VALUES_PER_ENTITY,
+)
 from assay.tables import batch_load
 from assay.tables.batch_history import BatchValues
 from assay.tables.batch_load import load
-from assay.tables.batch_rows import VALUE, pack_row, pack_value
+from assay.tables.batch_rows import VALUE, BatchRows, pack_row, pack_value
+from assay.tables.entities import Entities
 from assay.tables.entity_call import Keyspace
+from assay.tables.events import EVENT
 from assay.tables.lookups import row_key
+from assay.tables.redis_link import Command
 
 from .batch_features import NEVER, NOW_MS, read, row
 
@@ -50,8 +61,14 @@ async def test_i5_max_batch_values_per_entity_one_more_takes_the_place_of_the_ol
 
 def test_i5_batch_rows_at_once_one_more_goes_into_another_command() -> None:
     for count, commands in ((BATCH_ROWS_AT_ONCE, 1), (BATCH_ROWS_AT_ONCE + 1, 2)):
-        newest = [group[-1] for group in batch_load._entities(values(count))]
+        newest = batch_load.newest_states(values(count))
         assert len(list(batch_load._calls(newest, Keyspace("x", "", 1)))) == commands
+
+
+def test_i5_batch_commands_at_once_one_more_goes_into_another_exchange() -> None:
+    calls = list(batch_load._calls(batch_load.newest_states(values(1)), Keyspace("x", "", 1)))
+    for count, exchanges in ((BATCH_COMMANDS_AT_ONCE, 1), (BATCH_COMMANDS_AT_ONCE + 1, 2)):
+        assert len(list(batch_load._some(iter(calls * count)))) == exchanges
 
 
 class Silent:
@@ -79,3 +96,37 @@ async def test_i5_batch_load_s_later_a_load_has_failed(monkeypatch: pytest.Monke
     monkeypatch.setattr(batch_load, "RedisLink", Silent)
     with pytest.raises(ServiceError, match="0 of 1 are written"):
         await load(values(1), "redis://nowhere", Keyspace("x", "", 1))
+
+
+class Forbidding:
+    """A Redis that answers windows, and refuses to read rows."""
+
+    connected = True
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def exchange(self, commands: Sequence[Command], until: float) -> list[object]:
+        looked_up = sum(b"MGET" in bytes(command.parts[0]) for command in commands)
+        self.asked.append(looked_up)
+        if looked_up:
+            raise NoPermissionError("no")
+        return [None for _ in commands]
+
+    async def connect(self) -> None:
+        pass
+
+
+async def test_i5_look_ups_rest_s_later_they_are_tried_again() -> None:
+    now, link = [0.0], Forbidding()
+    entities = Entities("redis://127.0.0.1:1/0", prefix="x", deadline=30, families=(BatchRows(),), clock=lambda: now[0])
+    entities._link = link  # type: ignore[assignment]
+    events = np.zeros(1, EVENT)
+    events["merchant"] = 7
+    for now[0] in (0.0, LOOK_UPS_REST_S - 0.1, LOOK_UPS_REST_S):
+        events["offset"] += 1
+        await entities.observe(events, [0])
+        if entities._recovery is not None:
+            await asyncio.wait({entities._recovery})
+    assert [looked_up for looked_up in link.asked if looked_up] == [1, 1]
+    assert link.asked[-1] == 0  # what was refused with the look-ups is sent again without
