@@ -35,7 +35,7 @@ from assay.schemas.limits import (
 from assay.tables.entity_call import NEW_ROW, Keyspace, Observed, library, observed
 from assay.tables.events import EVENT, Events
 from assay.tables.features import ENTITIES, ENTITY_FEATURES, FEATURE_COUNT, PROFILE_FEATURES
-from assay.tables.lookups import Family, LookUps, look_ups
+from assay.tables.lookups import NO_LOOK_UPS, Family, LookUps, look_ups
 from assay.tables.redis_link import OUTAGES, Command, RedisLink
 
 REDIS_FEATURES = FEATURE_COUNT - PROFILE_FEATURES  # the columns of what comes from Redis
@@ -168,7 +168,6 @@ class Entities:
         batch = observed(events, np.asarray(partitions, np.int64), self._keyspace)
         asked = _Asked(batch, look_ups(events, self._families, self._keyspace), self._clock())
         if not batch.calls and not asked.look_ups.commands:
-            asked.found = ()
             return self._answer(asked)
         self._queue.append(asked)
         try:
@@ -176,6 +175,7 @@ class Entities:
         finally:
             if not batch.done:
                 batch.give_up()
+                asked.look_ups = NO_LOOK_UPS  # what they would say is of no use to anybody
                 self.waiting += batch.transactions
                 while self.waiting > MAX_WAITING_OBSERVATIONS and self._queue[0].observed.given_up:
                     self._drop(self._queue[0])

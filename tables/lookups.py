@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from assay.tables.compiled import compiled
 from assay.tables.entity_call import Keyspace
-from assay.tables.events import Events
+from assay.tables.events import EVENT, Events
 from assay.tables.features import FEATURES, PROFILE_FEATURES
 from assay.tables.redis_link import Command
 
@@ -132,7 +132,8 @@ class LookUps:
         return Found(ages, newest, unreadable, sequences)
 
     def _rows(self, replies: Sequence[object] | None) -> list[bytes | None] | None:
-        if replies is None or len(replies) != len(self.commands):
+        replies = replies or ()
+        if len(replies) != len(self.commands):
             return None
         rows: list[bytes | None] = [None] * (self.ends[-1] if self.ends else 0)
         for reply, places in zip(replies, self.places, strict=True):
@@ -143,6 +144,9 @@ class LookUps:
             for place, row in zip(places.tolist(), reply, strict=True):
                 rows[place] = row
         return rows
+
+
+NO_LOOK_UPS = LookUps(np.zeros(0, EVENT), ())
 
 
 def look_ups(events: Events, families: Sequence[Family], keyspace: Keyspace) -> LookUps:
