@@ -78,9 +78,12 @@ async def test_an_issuer_decline_is_in_the_next_evidence_of_its_merchant_and_its
 
 async def test_fraud_counts_once_the_label_delay_is_over_and_no_earlier(shop: Shop) -> None:
     await shop.pay()
+    [before] = await shop.seen("merchant_fraud_share_30d", later_ms=9 * DAY_MS)
     await shop.tell(shop.outcome("fraud"))
     assert await shop.seen("user_frauds_30d", "instrument_frauds_30d", later_ms=6 * DAY_MS) == [0, 0]
     assert await shop.seen("user_frauds_30d", "instrument_frauds_30d", later_ms=9 * DAY_MS) == [1, 1]
+    [after] = await shop.seen("merchant_fraud_share_30d", later_ms=9 * DAY_MS)
+    assert after > before
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["in order", "the reversal first"])
