@@ -27,9 +27,9 @@ def features(
 ) -> None:
     """Show every feature: what it is of, where it comes from, how old it may be, and how old it was.
 
-    Seen are the latest decisions, by their evidence; without Kafka that is left out. "seen age" is the oldest of what they read;
-    "missing" the share of them without a value (absent or unavailable), "never" that with nothing before, or loaded. What a
-    feature measures is in docs/features.md and in the JSON.
+    Seen are the latest decisions, by their evidence; without Kafka that is left out. "seen age" is the oldest of what they
+    read; "missing" the share of them without a value (absent or unavailable), "never" that with nothing before, or loaded. What
+    a feature measures is in docs/features.md and in the JSON.
 
     \b
     Examples:
