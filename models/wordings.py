@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from assay.tables.features import Feature
 
-_MONEY, _SHARES = ("sum", "money"), ("share", "fraud_share")  # measures that are not printed as plain numbers
+_MONEY, _SHARES = ("sum", "money", "fraud_sum"), ("share", "fraud_share")  # measures that are not printed as plain numbers
 
 
 class Wording(BaseModel):
