@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from assay.schemas.card_number import may_hold_card_number, path_of_card_number, texts
 from assay.schemas.decode import parse_json
 from assay.schemas.fields import AMOUNT_EXPECTED, Amount, Id
 from assay.schemas.instant import Instant
@@ -56,5 +57,11 @@ def encode_outcome(outcome: Outcome) -> bytes:
 
 
 def read_outcome(value: bytes) -> Outcome:
-    """An outcome from its bytes, the amount exact. Raises ValueError (pydantic's ValidationError among them)."""
-    return Outcome.model_validate(parse_json(value))
+    """An outcome from its bytes, the amount exact.
+
+    Raises ValueError (pydantic's ValidationError among them), also where anything in it holds a card number (invariant I7).
+    """
+    body = parse_json(value)
+    if (may_hold_card_number(value) or b"\\" in value) and path_of_card_number(texts(body)) is not None:
+        raise ValueError("it holds a card number")
+    return Outcome.model_validate(body)

@@ -63,6 +63,20 @@ async def test_each_outcome_is_counted_by_its_status_or_by_what_is_wrong_with_it
     assert stand.finished == {TP("outcomes", 0): 1}
 
 
+async def test_i7_an_outcome_with_a_card_number_is_invalid_and_leaves_no_trace(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand.decide(1)
+    stand.hear(
+        outcome(1, "fraud", outcome_id="o-4111111111111111"), outcome(2, "fraud", detail={"issuer_code": "4111 1111 1111 1111"})
+    )
+    await stand.turn()
+    assert stand.count("assay_outcomes_total", status="invalid") == 2
+    assert stand.rows.counted("frauds") == 0
+    assert "4111" not in caplog.text
+    assert stand.told.outcomes == []
+
+
 async def test_a_tombstone_is_skipped(stand: Stand) -> None:
     stand.hear(None)
     await stand.turn()
