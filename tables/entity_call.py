@@ -20,7 +20,7 @@ from assay.tables.events import Events
 from assay.tables.features import DAY, ENTITIES
 
 EXPIRE_S = layout.KEPT_S + DAY  # a row is of no use after that; the day is for event time behind the wall clock
-NEW_ROW = [bytes(8), bytes(8)]  # what a call is answered with that is about one row, which is not there
+NEW_ROW = [bytes(8), [None]]  # what a call is answered with that is about one row, which is not there
 _TILE_MS = np.array(layout.TILE_S, np.int64) * 1000
 _CROWDS_KEPT = (layout.CROWDS_OF * (1 << np.arange(len(layout.CROWDS)))).sum(axis=1).astype(np.uint8)  # by kind
 
@@ -57,12 +57,12 @@ class ShardCall:
 
     def read(self, reply: object, seen: layout.Observations, values: Any, sequences: Any) -> bool:
         """Fold the observations onto the rows of the reply, which are those from before; False if it can't be read."""
-        if not (isinstance(reply, list) and len(reply) == 2 and all(isinstance(part, bytes) for part in reply)):
+        if not (isinstance(reply, list) and len(reply) == 2 and isinstance(reply[0], bytes) and isinstance(reply[1], list)):
             return False
         before, rows = reply
-        if len(before) != 8 * (self.partition.max() + 1):
+        if len(before) != 8 * (self.partition.max() + 1) or len(rows) != self.entities:
             return False
-        state = State.of_rows(rows, self.entities)
+        state = State.of_rows(rows)
         if state is None:
             return False
         fresh = self.offsets > np.frombuffer(before, "<f8")[self.partition]

@@ -1,5 +1,6 @@
 """Rows from Redis as what the fold works on: slots, and lists of tiles and people with room to grow."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ SLOT = np.dtype(
 SPARE_ROOM = 2  # of a list that was just read: most see one more
 
 _KEPT = np.array(BACK, np.int64)
+_NOT_THERE = bytes(8)
 
 Loaded = tuple[npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
@@ -83,7 +85,7 @@ def _load_crowds(rows: Any, at: Any, body: Any, slot: Any, people: Any, filled: 
 def _load(rows: Any, back: Any, slots: Any, tiles: Any, people: Any, filled: Any) -> Any:
     """Slots from rows, one after another: the same bytes as uint8, uint16, uint32, uint64 and float64; False for none.
 
-    `tiles` as uint64 (n, 3). Eight zero bytes stand for a row that is not there.
+    `tiles` as uint64 (n, 3). _NOT_THERE stands for a row that is not there.
     """
     _, _, narrow, words, wide = rows
     at, end = np.int64(0), 8 * words.size
@@ -107,17 +109,18 @@ def _load(rows: Any, back: Any, slots: Any, tiles: Any, people: Any, filled: Any
     return at == end
 
 
-def load(rows: bytes, entities: int, more_tiles: int, more_people: int) -> Loaded | None:
-    """(slots, tiles, people, how many of both are given out) from rows as the Redis function answers with them.
+def load(rows: Sequence[bytes | None], more_tiles: int, more_people: int) -> Loaded | None:
+    """(slots, tiles, people, how many of both are given out) from rows as Redis has them, None for one that is not there.
 
-    There is room for so many tiles and people more. None if these are no rows of so many entities.
+    There is room for so many tiles and people more. None if one is no row.
     """
-    if len(rows) % 8 or len(rows) > MAX_ENTITY_ROW_BYTES * entities:
+    together = b"".join([_NOT_THERE if row is None else row for row in rows])
+    if len(together) % 8 or len(together) > MAX_ENTITY_ROW_BYTES * len(rows):
         return None
-    slots, filled = np.zeros(entities, SLOT), np.zeros(2, np.int64)
-    tiles = np.empty(len(rows) // TILE_BYTES + RINGS * (1 + SPARE_ROOM) * entities + more_tiles, TILE)
-    people = np.empty(len(rows) // 5 + len(CROWDS) * SPARE_ROOM * entities + more_people, np.int64)
-    wide = np.require(np.frombuffer(rows, np.float64), requirements="A")  # a copy where the bytes lie askew
+    slots, filled = np.zeros(len(rows), SLOT), np.zeros(2, np.int64)
+    tiles = np.empty(len(together) // TILE_BYTES + RINGS * (1 + SPARE_ROOM) * len(rows) + more_tiles, TILE)
+    people = np.empty(len(together) // 5 + len(CROWDS) * SPARE_ROOM * len(rows) + more_people, np.int64)
+    wide = np.frombuffer(together, np.float64)
     views = (wide.view(np.uint8), wide.view(np.uint16), wide.view(np.uint32), wide.view(np.uint64), wide)
     read = _load(views, _KEPT, slots, tiles.view(np.uint64).reshape(-1, TILE_BYTES // 8), people, filled)
     return (slots, tiles, people, filled) if read else None

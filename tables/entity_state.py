@@ -9,6 +9,7 @@ linear-time probabilistic counting algorithm for database applications", 1990): 
 most 1,597.
 """
 
+from collections.abc import Sequence
 from math import log
 from typing import Any
 
@@ -217,10 +218,10 @@ class State:
         self._filled = np.zeros(2, np.int64)  # tiles and people that are given out
 
     @classmethod
-    def of_rows(cls, rows: bytes, entities: int) -> "State | None":
-        """From the rows of so many entities as the Redis function answers with them; None if these are no such rows."""
+    def of_rows(cls, rows: Sequence[bytes | None]) -> "State | None":
+        """From the row of each slot as Redis has it, None for one that is not there; None if these are no rows."""
         state = cls()
-        loaded = load(rows, entities, MOST_TILES, MOST_PEOPLE)
+        loaded = load(rows, MOST_TILES, MOST_PEOPLE)
         if loaded is None:
             return None
         state.slots, state._tiles, state._people, state._filled = loaded

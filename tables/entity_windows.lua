@@ -58,29 +58,41 @@ local function observe(keys, args)
     if met_3 == 0 then devices[i] = false end
   end
 
-  -- A ring with one observation more: the newest tile, how many older ones there are, and those.
-  local function step(number, count, small, older, sum, tiles, tile, more_small, amount, back)
-    if tile > number then
-      local oldest, first = tile - back, 1
-      if number < oldest then return tile, 1, more_small, 0, amount, '' end
-      while older > 0 and unpack('<I4', tiles, first) < oldest do
-        first, older = first + TILE_BYTES, older - 1
-      end
-      return tile, 1, more_small, older + 1, amount, sub(tiles, first) .. pack(TILE, number, count, small, 0, sum)
+  -- A ring with one observation more: the newest tile, how many older ones there are, and where those lie, which is in a row
+  -- for as long as that can be, since every string made anew costs by its bytes: in `tiles` at `from`, the last one in `added`.
+  local function step(number, count, small, older, sum, tiles, from, added, tile, more_small, amount, back)
+    if tile < number - back then return number, count, small, older, sum, tiles, from, added end
+    if tile > number and number < tile - back then return tile, 1, more_small, 0, amount, '', 1, '' end
+    if added ~= '' then
+      tiles, from, added = sub(tiles, from, from + TILE_BYTES * (older - 1) - 1) .. added, 1, ''
     end
-    if tile < number - back then return number, count, small, older, sum, tiles end
-    local place = #tiles + 1 -- a late one: rare, so it may look at each
-    while place > 1 do
+    if tile > number then
+      local oldest = tile - back
+      while older > 0 and unpack('<I4', tiles, from) < oldest do
+        from, older = from + TILE_BYTES, older - 1
+      end
+      return tile, 1, more_small, older + 1, amount, tiles, from, pack(TILE, number, count, small, 0, sum)
+    end
+    local last = from + TILE_BYTES * older - 1
+    local place = last + 1 -- a late one: rare, so it may look at each
+    while place > from do
       local found, seen, seen_small, _, seen_sum = unpack(TILE, tiles, place - TILE_BYTES)
       if found == tile then
-        return number, count, small, older, sum, sub(tiles, 1, place - TILE_BYTES - 1)
-          .. pack(TILE, tile, seen + 1, seen_small + more_small, 0, seen_sum + amount) .. sub(tiles, place)
+        return number, count, small, older, sum, sub(tiles, from, place - TILE_BYTES - 1)
+          .. pack(TILE, tile, seen + 1, seen_small + more_small, 0, seen_sum + amount) .. sub(tiles, place, last), 1, ''
       end
       if found < tile then break end
       place = place - TILE_BYTES
     end
     return number, count, small, older + 1, sum,
-      sub(tiles, 1, place - 1) .. pack(TILE, tile, 1, more_small, 0, amount) .. sub(tiles, place)
+      sub(tiles, from, place - 1) .. pack(TILE, tile, 1, more_small, 0, amount) .. sub(tiles, place, last), 1, ''
+  end
+
+  -- The older tiles of a ring but for the last one, if that was added.
+  local function older_tiles(older, tiles, from, added)
+    if added ~= '' then older = older - 1 end
+    if older == 0 then return '' end
+    return sub(tiles, from, from + TILE_BYTES * older - 1)
   end
 
   -- A crowd with one person more: who, one byte each, and the tiles in which they were last seen.
@@ -103,36 +115,59 @@ local function observe(keys, args)
     return crowd .. person, seen .. mark
   end
 
+  -- The crowds of a row, which begin at `first`, after a meeting: in seven pieces. Nil if somebody is a newcomer.
+  local function meet_again(row, first, u, i, d, user, instrument, device, tile, mark)
+    local crowd, from = first + 4 * (u + i + d), first
+    local c1, m1, c2, m2, c3, m3 = '', '', '', '', '', ''
+    local place
+    if user then
+      place = find(row, user, crowd, true)
+      if not place or place >= crowd + u then return nil end
+      place = first + 4 * (place - crowd)
+      if unpack('<I4', row, place) < tile then c1, m1, from = sub(row, from, place - 1), mark, place + 4 end
+    end
+    if instrument then
+      place = find(row, instrument, crowd + u, true)
+      if not place or place >= crowd + u + i then return nil end
+      place = first + 4 * (place - crowd)
+      if unpack('<I4', row, place) < tile then c2, m2, from = sub(row, from, place - 1), mark, place + 4 end
+    end
+    if device then
+      place = find(row, device, crowd + u + i, true)
+      if not place or place >= crowd + u + i + d then return nil end
+      place = first + 4 * (place - crowd)
+      if unpack('<I4', row, place) < tile then c3, m3, from = sub(row, from, place - 1), mark, place + 4 end
+    end
+    return c1, m1, c2, m2, c3, m3, sub(row, from)
+  end
+
+  -- The crowds of a row, which begin at `first`: when they were last seen, and who they are.
+  local function crowds_of(row, first, u, i, d)
+    local whom = first + 4 * (u + i + d)
+    return sub(row, first, first + 4 * u - 1), sub(row, first + 4 * u, first + 4 * (u + i) - 1),
+      sub(row, first + 4 * (u + i), whom - 1), sub(row, whom, whom + u - 1), sub(row, whom + u, whom + u + i - 1),
+      sub(row, whom + u + i, whom + u + i + d - 1)
+  end
+
   -- A row after those of its observations that are fresh, which lie at `at` in the payload.
   local function after(row, observations, has_users, has_instruments, has_devices, at)
-    local sequence, clock = 0, 0
-    local n1, c1, s1, o1, a1, t1 = NEVER, 0, 0, 0, 0, ''
-    local n2, c2, s2, o2, a2, t2 = NEVER, 0, 0, 0, 0, ''
-    local n3, c3, s3, o3, a3, t3 = NEVER, 0, 0, 0, 0, ''
-    local n4, c4, s4, o4, a4, t4 = NEVER, 0, 0, 0, 0, ''
-    local whom_u, whom_i, whom_d, seen_u, seen_i, seen_d = '', '', '', '', '', ''
+    local sequence, clock, u, i, d, first = 0, 0, 0, 0, 0, 1
+    local n1, c1, s1, o1, a1, t1, f1, p1 = NEVER, 0, 0, 0, 0, '', 1, ''
+    local n2, c2, s2, o2, a2, t2, f2, p2 = NEVER, 0, 0, 0, 0, '', 1, ''
+    local n3, c3, s3, o3, a3, t3, f3, p3 = NEVER, 0, 0, 0, 0, '', 1, ''
+    local n4, c4, s4, o4, a4, t4, f4, p4 = NEVER, 0, 0, 0, 0, '', 1, ''
+    local q1, q2, q3, q4, q5, q6, q7 -- the crowds in pieces
+    local seen_u, seen_i, seen_d, whom_u, whom_i, whom_d -- or each apart
     if row then
-      local u, i, d
       sequence, clock, n1, c1, s1, o1, a1, n2, c2, s2, o2, a2, n3, c3, s3, o3, a3, n4, c4, s4, o4, a4, u, i, d =
         unpack(HEADER, row)
-      local first = HEADER_BYTES + 1
-      local next = first + TILE_BYTES * o1
-      if o1 > 0 then t1 = sub(row, first, next - 1) end
-      first, next = next, next + TILE_BYTES * o2
-      if o2 > 0 then t2 = sub(row, first, next - 1) end
-      first, next = next, next + TILE_BYTES * o3
-      if o3 > 0 then t3 = sub(row, first, next - 1) end
-      first, next = next, next + TILE_BYTES * o4
-      if o4 > 0 then t4 = sub(row, first, next - 1) end
-      first, next = next, next + 4 * u
-      if u > 0 then seen_u = sub(row, first, next - 1) end
-      first, next = next, next + 4 * i
-      if i > 0 then seen_i = sub(row, first, next - 1) end
-      first, next = next, next + 4 * d
-      if d > 0 then seen_d = sub(row, first, next - 1) end
-      if u > 0 then whom_u = sub(row, next, next + u - 1) end
-      if i > 0 then whom_i = sub(row, next + u, next + u + i - 1) end
-      if d > 0 then whom_d = sub(row, next + u + i, next + u + i + d - 1) end
+      t1, t2, t3, t4, f1 = row, row, row, row, HEADER_BYTES + 1
+      f2 = f1 + TILE_BYTES * o1
+      f3 = f2 + TILE_BYTES * o2
+      f4 = f3 + TILE_BYTES * o3
+      first = f4 + TILE_BYTES * o4
+    else
+      row, whom_u, whom_i, whom_d, seen_u, seen_i, seen_d = '', '', '', '', '', '', ''
     end
 
     for _ = 1, observations do
@@ -150,40 +185,49 @@ local function observe(keys, args)
         if tile == n1 then
           c1, s1, a1 = c1 + 1, s1 + small, a1 + amount
         else
-          n1, c1, s1, o1, a1, t1 = step(n1, c1, s1, o1, a1, t1, tile, small, amount, BACK_1)
+          n1, c1, s1, o1, a1, t1, f1, p1 = step(n1, c1, s1, o1, a1, t1, f1, p1, tile, small, amount, BACK_1)
         end
         if tiles_2[k] == n2 then
           c2, s2, a2 = c2 + 1, s2 + small, a2 + amount
         else
-          n2, c2, s2, o2, a2, t2 = step(n2, c2, s2, o2, a2, t2, tiles_2[k], small, amount, BACK_2)
+          n2, c2, s2, o2, a2, t2, f2, p2 = step(n2, c2, s2, o2, a2, t2, f2, p2, tiles_2[k], small, amount, BACK_2)
         end
         if tiles_3[k] == n3 then
           c3, s3, a3 = c3 + 1, s3 + small, a3 + amount
         else
-          n3, c3, s3, o3, a3, t3 = step(n3, c3, s3, o3, a3, t3, tiles_3[k], small, amount, BACK_3)
+          n3, c3, s3, o3, a3, t3, f3, p3 = step(n3, c3, s3, o3, a3, t3, f3, p3, tiles_3[k], small, amount, BACK_3)
         end
         if tiles_4[k] == n4 then
           c4, s4, a4 = c4 + 1, s4 + small, a4 + amount
         else
-          n4, c4, s4, o4, a4, t4 = step(n4, c4, s4, o4, a4, t4, tiles_4[k], small, amount, BACK_4)
+          n4, c4, s4, o4, a4, t4, f4, p4 = step(n4, c4, s4, o4, a4, t4, f4, p4, tiles_4[k], small, amount, BACK_4)
         end
         local oldest, mark = n1 - CROWD_BACK, marks[k]
         if tile >= oldest then
-          if has_users and users[k] then
-            whom_u, seen_u = meet(whom_u, seen_u, users[k], tile, mark, oldest, sequence)
+          local user, instrument, device =
+            has_users and users[k], has_instruments and instruments[k], has_devices and devices[k]
+          if observations == 1 and not whom_u then
+            q1, q2, q3, q4, q5, q6, q7 = meet_again(row, first, u, i, d, user, instrument, device, tile, mark)
           end
-          if has_instruments and instruments[k] then
-            whom_i, seen_i = meet(whom_i, seen_i, instruments[k], tile, mark, oldest, sequence)
-          end
-          if has_devices and devices[k] then
-            whom_d, seen_d = meet(whom_d, seen_d, devices[k], tile, mark, oldest, sequence)
+          if not q1 then
+            if not whom_u then seen_u, seen_i, seen_d, whom_u, whom_i, whom_d = crowds_of(row, first, u, i, d) end
+            if user then whom_u, seen_u = meet(whom_u, seen_u, user, tile, mark, oldest, sequence) end
+            if instrument then whom_i, seen_i = meet(whom_i, seen_i, instrument, tile, mark, oldest, sequence) end
+            if device then whom_d, seen_d = meet(whom_d, seen_d, device, tile, mark, oldest, sequence) end
           end
         end
       end
     end
-    local u, i, d = #whom_u, #whom_i, #whom_d
+    if whom_u then
+      u, i, d = #whom_u, #whom_i, #whom_d
+      q1, q2, q3, q4, q5, q6, q7 = seen_u, seen_i, seen_d, whom_u, whom_i, whom_d, PADDING[5 * (u + i + d) % 8]
+    elseif not q1 then
+      q1, q2, q3, q4, q5, q6, q7 = sub(row, first), '', '', '', '', '', ''
+    end
     return pack(HEADER, sequence, clock, n1, c1, s1, o1, a1, n2, c2, s2, o2, a2, n3, c3, s3, o3, a3, n4, c4, s4, o4, a4, u, i, d, 0)
-      .. t1 .. t2 .. t3 .. t4 .. seen_u .. seen_i .. seen_d .. whom_u .. whom_i .. whom_d .. PADDING[5 * (u + i + d) % 8]
+      .. older_tiles(o1, t1, f1, p1) .. p1 .. older_tiles(o2, t2, f2, p2) .. p2
+      .. older_tiles(o3, t3, f3, p3) .. p3 .. older_tiles(o4, t4, f4, p4) .. p4
+      .. q1 .. q2 .. q3 .. q4 .. q5 .. q6 .. q7
   end
 
   local stored, rows, entities = {}, {}, #keys - 1
@@ -215,8 +259,7 @@ local function observe(keys, args)
   call('EXPIRE', keys[1], 2 * expire_s) -- outlives every row of the shard, or a replay would count twice
   if quiet == 1 then return { '', '' } end
   for i = 1, partitions do before[i] = pack('<d', before[i]) end
-  for entity = 1, entities do stored[entity] = stored[entity] or '\0\0\0\0\0\0\0\0' end
-  return { table.concat(before), table.concat(stored) }
+  return { table.concat(before), stored }
 end
 
 redis.register_function('assay_observe', observe)

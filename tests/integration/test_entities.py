@@ -112,7 +112,7 @@ def test_a_row_on_redis_holds_what_the_offline_fold_holds(redis_url: str, drawn:
     for (kind, digest), row in zip(which, asyncio.run(rows(keys)), strict=True):
         digests = np.zeros((1, len(ENTITIES)), np.uint64)
         digests[0, kind] = digest
-        state = State.of_rows(row, 1)
+        state = State.of_rows([row])
         assert state is not None
         assert held(state, 0) == held(offline._state, offline._roll.slots(digests)[0, kind])
 

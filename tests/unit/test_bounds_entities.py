@@ -154,8 +154,8 @@ def row_with(people: int) -> bytes:
 
 def test_i5_max_entity_row_bytes_one_person_more_is_not_read() -> None:
     assert len(row_with(256)) == limits.MAX_ENTITY_ROW_BYTES
-    assert State.of_rows(row_with(256), 1) is not None
-    assert State.of_rows(row_with(257), 1) is None
+    assert State.of_rows([row_with(256)]) is not None
+    assert State.of_rows([row_with(257)]) is None
 
 
 async def test_i5_redis_catch_up_s_later_what_waits_goes_on_waiting(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
