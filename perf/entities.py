@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import report
 from command import ended
 from entity_payments import Payments
@@ -24,10 +26,12 @@ from assay.schemas.errors import ServiceError
 from assay.tables.entities import Entities
 from assay.tables.entity_call import Keyspace
 from assay.tables.entity_layout import ENTITIES
+from assay.tables.events import Events
 from assay.tables.lookups import row_key
 from assay.tables.redis_link import Command, RedisLink, urls_of
 
 SIZES = (64, 256)
+PER_S = 5_000.0  # payments, in event time
 MASTERS = 3
 PREFIX = "bench"  # of the cluster, which is always new: the same shares of it each time
 LOADED_AT_ONCE = 256  # payments; and rows
@@ -78,9 +82,8 @@ class Contender:
     redis_us: dict[int, list[float]] = field(default_factory=dict)
     function_us: dict[int, list[float]] = field(default_factory=dict)
 
-    async def observe(self, size: int) -> tuple[float, float]:
+    async def observe(self, events: Events, partitions: npt.NDArray[np.int64]) -> tuple[float, float]:
         """One micro-batch: milliseconds by the clock, and of our own CPU. Raises ServiceError."""
-        events, partitions = self.stream.take(size)
         began, began_computing = time.perf_counter(), time.thread_time()
         answer = await self.entities.observe(events, partitions)
         took, computed = time.perf_counter() - began, time.thread_time() - began_computing
@@ -91,7 +94,7 @@ class Contender:
     async def round(self, size: int, micro_batches: int) -> None:
         """So many micro-batches, and take note of them."""
         before = self._spent()
-        took = [await self.observe(size) for _ in range(micro_batches)]
+        took = [await self.observe(*self.stream.present(size, PER_S)) for _ in range(micro_batches)]
         cpu, function = (after - start for after, start in zip(self._spent(), before, strict=True))
         observed = size * micro_batches * len(ENTITIES)
         self.ms.setdefault(size, []).append(statistics.median(ms for ms, _ in took))
@@ -165,7 +168,7 @@ async def loaded(plan: argparse.Namespace, name: str, url: str, prefix: str, sha
     began = time.perf_counter()
     payments = plan.users * plan.days
     for _ in range(0, payments, LOADED_AT_ONCE):
-        await contenders[0].observe(LOADED_AT_ONCE)
+        await contenders[0].observe(*stream.past(LOADED_AT_ONCE))
     tell(f"{name}: {payments:,} payments of history, {payments / (time.perf_counter() - began):,.0f} a second")
     await _write_rows(url, keyspace, stream)
     try:

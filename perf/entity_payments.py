@@ -16,7 +16,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, so that numbers become digests one 
 
 
 class Payments:
-    """A stream of payments of so many users at so many merchants, each user once a day on average.
+    """A stream of payments of so many users at so many merchants, each user once a day.
 
     Every payment has all kinds of entities. A user has an instrument, a device and an address, and now and then a new one;
     merchants and BINs are drawn by Zipf's law.
@@ -25,20 +25,35 @@ class Payments:
     def __init__(self, users: int, merchants: int, bins: int = 200) -> None:
         self.users, self.merchants, self.bins = users, merchants, bins
         self._generator = np.random.default_rng(SEED)
-        self._offset, self._time_ms, self._new = 0, START_MS, users
+        self._offset, self._time_ms, self._new = 0, float(START_MS), users
+        self._due = np.empty(0, np.int64)  # users who have not yet paid today
 
-    def take(self, count: int) -> tuple[Events, npt.NDArray[np.int64]]:
-        """The next payments (count,), offsets ascending, and their partitions."""
-        events = np.zeros(count, EVENT)
-        users = self._generator.integers(0, self.users, count)
+    def past(self, count: int) -> tuple[Events, npt.NDArray[np.int64]]:
+        """The next payments (count,) of history, offsets ascending, and their partitions: spread over the days."""
         gaps = self._generator.exponential(DAY_MS / self.users, count)
-        events["offset"] = self._offset + np.arange(count)
-        events["time_ms"] = self._time_ms + np.cumsum(gaps)
-        events["amount"] = np.round(self._generator.lognormal(3, 1.5, count), 2)
+        return self._paid(self._generator.integers(0, self.users, count), self._time_ms + np.cumsum(gaps))
+
+    def present(self, count: int, per_s: float) -> tuple[Events, npt.NDArray[np.int64]]:
+        """The same, so many a second: once every user has paid, it is the next day."""
+        users, times = np.empty(count, np.int64), np.empty(count)
+        for i in range(count):
+            if not len(self._due):
+                self._due = self._generator.permutation(self.users)
+                self._time_ms += DAY_MS
+            users[i], self._due = self._due[0], self._due[1:]
+            self._time_ms += 1000 / per_s
+            times[i] = self._time_ms
+        return self._paid(users, times)
+
+    def _paid(self, users: npt.NDArray[np.int64], times_ms: npt.NDArray[np.float64]) -> tuple[Events, npt.NDArray[np.int64]]:
+        events = np.zeros(len(users), EVENT)
+        events["offset"] = self._offset + np.arange(len(users))
+        events["time_ms"] = times_ms
+        events["amount"] = np.round(self._generator.lognormal(3, 1.5, len(users)), 2)
         events["user"] = digests(users)
-        self._offset, self._time_ms = self._offset + count, int(events["time_ms"][-1])
         for name in ENTITIES:
             events[name] = digests(self._drawn(name, users))
+        self._offset, self._time_ms = self._offset + len(users), float(times_ms[-1])
         return events, users % 4
 
     def known(self, name: str) -> npt.NDArray[np.uint64]:
