@@ -229,6 +229,7 @@ _BECAME = {
     "declined": "attempts that we declined in the tier full",
     "disputes": "payments that were disputed, as known by now",
     "frauds": "payments that were confirmed as fraud, up to the label delay ago and known by now",
+    "fraud_sum": "amount that was confirmed as fraud, up to the label delay ago and known by now",
     "fraud_share": "smoothed share of confirmed fraud, up to the label delay ago and known by now",
 }
 

@@ -67,13 +67,16 @@ def _column(feature: Feature, block: Sequence[str]) -> tuple[int, ...]:
     tiles = window_s // TILE_S[ring]
     if not 0 < tiles + delay <= TILES_BACK[ring] or window_s % TILE_S[ring]:
         raise ValueError(f"{feature.name}: no ring holds a window of {window_s} seconds")
-    matured = block.index(matured_name(feature)) if measure == FRAUD_SHARE else -1
+    matured = _matured(feature, block) if measure == FRAUD_SHARE else -1
     return CHANGED_KINDS.index(feature.entity), measure, ring, tiles, delay, matured
 
 
-def matured_name(share: Feature) -> str:
+def _matured(share: Feature, block: Sequence[str]) -> int:
     """The column that a fraud share divides by: the attempts in its window."""
-    return share.name.replace("_fraud_share_", "_matured_")
+    name = share.name.replace("_fraud_share_", "_matured_")
+    if name not in block:
+        raise ValueError(f"{share.name} divides by {name}, which the list must have, too")
+    return block.index(name)
 
 
 def whole_thousandths(thousandths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

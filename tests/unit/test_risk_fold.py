@@ -143,6 +143,11 @@ def test_a_window_that_no_ring_holds_is_refused(asked: tuple[str, str, int]) -> 
         columns_of([feature(*asked)], BLOCK)
 
 
+def test_a_share_without_what_it_divides_by_is_refused() -> None:
+    with pytest.raises(ValueError, match="user_matured_604800, which the list must have"):
+        columns_of([feature("user", "fraud_share", WEEK)], ("merchant_matured_604800",))
+
+
 def test_every_entity_learns() -> None:
     changes, events = np.zeros(1, CHANGE), np.zeros(1, EVENT)
     changes["time_ms"] = events["time_ms"] = START_MS
