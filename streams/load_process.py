@@ -132,7 +132,7 @@ async def _run(plan: LoadPlan) -> None:
         keep_replies=plan.results is not None,
     )
     _tell("prepared", {"transactions": len(payments)})
-    beside = [asyncio.create_task(_end_with_parent())]
+    beside: list[asyncio.Task[Any]] = [asyncio.create_task(_end_with_parent())]
     if plan.outcomes:
         outcomes = due_outcomes(payments, plan.rate, _hurry(plan))
         beside.append(asyncio.create_task(tell(outcomes, client_options(settings), settings.outcomes, lambda: load.started_s)))
@@ -142,6 +142,9 @@ async def _run(plan: LoadPlan) -> None:
         for task in beside:
             task.cancel()
         await asyncio.wait(beside)
+    for task in beside:
+        if not task.cancelled():
+            task.result()  # raises what it failed with
     if plan.results is not None:
         write_results(load, payments, Path(plan.results))
     behind = np.array(load.behind_s or [0.0])
