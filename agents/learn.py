@@ -7,6 +7,7 @@ transaction is not kept yet holds back what comes after it in its partition, for
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -131,7 +132,8 @@ class Learner:
         self._closed_generation = self._generation()
         self._waiting.clear()
         if not self._failing:
-            await asyncio.wait([asyncio.ensure_future(self._indexed.wait())], timeout=REDIS_CATCH_UP_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._indexed.wait(), REDIS_CATCH_UP_S)
 
     async def close(self) -> None:
         """What is not kept by then is lost to the outcomes, and counted."""
@@ -154,16 +156,19 @@ class Learner:
             self._wake.clear()
             try:
                 await self._turn()
-                self._failing = False
             except OUTAGES as error:
+                if not self._failing:
+                    log.warning("outcomes wait until Redis answers, and decisions to be kept for theirs: %r", error)
                 self._failing = True
-                log.warning("outcomes wait for Redis: %r", error)
-                await asyncio.sleep(self._rest)
-                self._wake.set()
             except Exception:  # a mistake of ours must not end the learning of all that follows
                 log.exception("a turn of the learner failed")
-                await asyncio.sleep(self._rest)
-                self._wake.set()
+            else:
+                if self._failing:
+                    log.info("Redis answers: outcomes are learnt again")
+                self._failing = False
+                continue
+            await asyncio.sleep(self._rest)
+            self._wake.set()
 
     async def _turn(self) -> None:
         """All that waits. Raises one of OUTAGES."""
