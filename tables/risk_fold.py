@@ -13,8 +13,6 @@ from assay.tables.changes import CHANGED_KINDS, COUNTED, Changes
 from assay.tables.compiled import compiled
 from assay.tables.events import Events
 from assay.tables.risk_layout import (
-    FRAUD_SUM,
-    FRAUDS,
     PRIOR,
     TILE_MS,
     TILES_BACK,
@@ -122,10 +120,10 @@ def _sum(newest: Any, tiles: Any, column: Any, ends: Any, sums: Any) -> None:
         back = ends - tiles[at].number
         if back >= 0:
             part = 1 if back == column.tiles else 2 if back == 0 and column.delay > 0 else 0
-            if column.measure == FRAUD_SUM:
-                sums[part] += tiles[at].thousandths
+            if column.cell < tiles[at].counts.size:
+                sums[part] += tiles[at].counts[column.cell]
             else:
-                sums[part] += tiles[at].counts[min(column.measure, FRAUDS)]
+                sums[part] += tiles[at].thousandths
         at = tiles[at].older
 
 

@@ -46,9 +46,9 @@ MAX_THOUSANDTHS = 1e15
 TILE_MS = np.array(TILE_S) * 1000
 PRIOR = np.array([FRAUD_PRIOR, FRAUD_PRIOR_WEIGHT])
 
-# A column: of which kind, which measure, from which ring, over how many tiles, how many tiles before the event it ends, and
-# where in the block from Redis the attempts are that a share divides by.
-COLUMN = np.dtype([(name, "<i8") for name in ("kind", "measure", "ring", "tiles", "delay", "matured")])
+# A column: of which kind, which measure, which count of a tile (the one after them is the amount), from which ring, over how
+# many tiles, how many tiles before the event it ends, and where in the block from Redis the attempts are that a share divides by.
+COLUMN = np.dtype([(name, "<i8") for name in ("kind", "measure", "cell", "ring", "tiles", "delay", "matured")])
 _NOTHING, _UNREADABLE = -1, -2  # instead of where a row begins
 
 
@@ -68,7 +68,8 @@ def _column(feature: Feature, block: Sequence[str]) -> tuple[int, ...]:
     if not 0 < tiles + delay <= TILES_BACK[ring] or window_s % TILE_S[ring]:
         raise ValueError(f"{feature.name}: no ring holds a window of {window_s} seconds")
     matured = _matured(feature, block) if measure == FRAUD_SHARE else -1
-    return CHANGED_KINDS.index(feature.entity), measure, ring, tiles, delay, matured
+    cell = FRAUDS if measure == FRAUD_SHARE else measure
+    return CHANGED_KINDS.index(feature.entity), measure, cell, ring, tiles, delay, matured
 
 
 def _matured(share: Feature, block: Sequence[str]) -> int:
@@ -129,10 +130,10 @@ def _read_tiles(tiny: Any, narrow: Any, wide: Any, start: Any, column: Any, newe
         back = newest - narrow[at // 4]
         if 0 <= back <= column.tiles:
             part = 1 if back == column.tiles else 2 if back == 0 and column.delay > 0 else 0
-            if column.measure == FRAUD_SUM:
+            if column.cell == FRAUD_SUM:
                 sums[part] += wide[at // 8 + 3]
             else:
-                sums[part] += narrow[at // 4 + 1 + min(column.measure, FRAUDS)]
+                sums[part] += narrow[at // 4 + 1 + column.cell]
         at += TILE_BYTES
 
 
