@@ -7,7 +7,7 @@ from assay.models.judge import Judge
 from assay.models.rules import Rules
 from assay.schemas.decision import Action, Tier
 from assay.schemas.transaction import Transaction
-from assay.tables.features import NAMES, PROFILE_FEATURES
+from assay.tables.features import FEATURES, NAMES, PROFILE_FEATURES
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,17 @@ def test_without_entities_what_stands_in_their_columns_does_not_matter(judge, tr
     first, second = (judge.judge(transactions, rows, Tier.NO_ENTITIES) for rows in (features, emptied))
     assert np.array_equal(first.score, second.score)
     assert (first.action, first.reasons) == (second.action, second.reasons)
+
+
+def test_a_feature_for_rules_alone_fires_a_rule_and_moves_no_score(bundle, transactions, features, tmp_path):
+    name = next(feature.name for feature in FEATURES if not feature.for_models)
+    path = tmp_path / "rules.yaml"
+    path.write_text(f"rules: [{{id: ours, when: {name} > 2, then: decline, reason: declined before}}]")
+    judge, declined = Judge(bundle, Rules.load(path)), features.copy()
+    features[:, NAMES.index(name)], declined[:, NAMES.index(name)] = 0.0, 3.0
+    before, after = (judge.judge(transactions, rows, Tier.FULL) for rows in (features, declined))
+    assert np.array_equal(before.score, after.score)
+    assert (set(before.rules), set(after.rules)) == ({()}, {("ours",)})
 
 
 def test_thresholds_are_those_of_the_tier(bundle, transactions, features):
