@@ -47,7 +47,7 @@ TILE_MS = np.array(TILE_S) * 1000
 PRIOR = np.array([FRAUD_PRIOR, FRAUD_PRIOR_WEIGHT])
 
 # A column: of which kind, which measure, which count of a tile (the one after them is the amount), from which ring, over how
-# many tiles, how many tiles before the event it ends, and where in the block from Redis the attempts are that a share divides by.
+# many tiles, how many tiles before the event it ends, and where in the block from Redis a share finds what it divides by.
 COLUMN = np.dtype([(name, "<i8") for name in ("kind", "measure", "cell", "ring", "tiles", "delay", "matured")])
 _NOTHING, _UNREADABLE = -1, -2  # instead of where a row begins
 
