@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -18,17 +17,18 @@ from faust.types import TP
 
 from assay.agents.change_evidence import ChangeEvidence, OffersRecords
 from assay.agents.decided import DecidedBatch, decided_batches
+from assay.agents.decided_queue import DecidedQueue
 from assay.agents.live_quality import LiveQuality
 from assay.agents.profiles import Recalled
 from assay.agents.waiting_outcomes import Waiting, WaitingOutcomes
 from assay.models.judge import Verdicts
-from assay.schemas.limits import MAX_OUTCOMES_AT_ONCE, MAX_REFUSALS, MAX_UNINDEXED_DECISIONS, REDIS_CATCH_UP_S, REDIS_REST_S
+from assay.schemas.limits import MAX_OUTCOMES_AT_ONCE, MAX_REFUSALS, REDIS_CATCH_UP_S, REDIS_REST_S
 from assay.streams.metrics import Metrics
 from assay.streams.settings import Settings
 from assay.streams.topics import Topics
 from assay.tables.entity_call import Keyspace
 from assay.tables.learned_rows import LearnedRows, Sequences
-from assay.tables.learning import Arrived, Learnt, learn, own_verdicts, places_of
+from assay.tables.learning import Arrived, Learnt, learn, places_of
 from assay.tables.redis_link import OUTAGES, RedisLink
 from assay.tables.risk_call import risk_library
 from assay.tables.transaction_index import index_library
@@ -74,14 +74,12 @@ class Learner:
         self._generation, self._finished, self._may_write = generation, finished, may_write
         self._rest, self._clock, self._monotonic = rest, clock, monotonic
         self._waiting = WaitingOutcomes(clock, monotonic)
-        self._decided: deque[DecidedBatch] = deque()
-        self._unindexed = 0  # transactions in there
+        self._decided = DecidedQueue(rows, evidence.offer_verdicts, metrics.unindexed_dropped.inc)
         self._closed_generation = -1  # whose partitions have been given up
         self._at_once, self._refusals, self._unknown = MAX_OUTCOMES_AT_ONCE, 0, 0
         self._unknown_logged_at = -LOG_UNKNOWN_S
         self._failing = False
-        self._wake, self._indexed = asyncio.Event(), asyncio.Event()
-        self._indexed.set()
+        self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     # -- what comes in
@@ -117,13 +115,8 @@ class Learner:
 
     def keep(self, batches: Sequence[DecidedBatch]) -> None:
         """Keep these, some time soon, in their order; the oldest of very many are dropped."""
-        self._decided += batches
-        self._unindexed += sum(map(len, batches))
-        while self._unindexed > MAX_UNINDEXED_DECISIONS:
-            self._drop()
-        if self._decided:
-            self._indexed.clear()
-            self._wake.set()
+        self._decided.add(batches)
+        self._wake.set()
 
     # -- ends
 
@@ -133,7 +126,7 @@ class Learner:
         self._waiting.clear()
         if not self._failing:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._indexed.wait(), REDIS_CATCH_UP_S)
+                await asyncio.wait_for(self._decided.empty.wait(), REDIS_CATCH_UP_S)
 
     async def close(self) -> None:
         """What is not kept by then is lost to the outcomes, and counted."""
@@ -141,8 +134,7 @@ class Learner:
             self._task.cancel()
             await asyncio.wait([self._task])
         await self._rows.close()
-        while self._decided:
-            self._drop()
+        self._decided.drop()
 
     def age_s(self) -> float:
         """Of the oldest outcome that waits: seconds since it was appended; 0 where none does."""
@@ -175,29 +167,13 @@ class Learner:
         if not self._rows.connected:
             await self._rows.connect()
             self._waiting.connected()
-        await self._index()
+        await self._decided.keep()
         held: set[TP] = set()
         while (batch := self._waiting.next(self._at_once, held)) and self._may_write():
             held |= await self._guarded(batch)
-            await self._index()
+            await self._decided.keep()
         if batch or held:  # what is left: nobody else wakes us for it
             asyncio.get_running_loop().call_later(HOLD_PAUSE_S, self._wake.set)
-
-    async def _index(self) -> None:
-        """Keep what was decided, one micro-batch after another."""
-        while self._decided:
-            batch = self._decided[0]
-            try:
-                sequences = await self._rows.keep(batch.rows, own_verdicts(batch.rows))
-            except OUTAGES as error:
-                batch.refusals += "script:" in str(error)
-                if batch.refusals < MAX_REFUSALS:
-                    raise
-                log.error("transactions can't be kept: %r", error)
-                self._metrics.unindexed_dropped.inc(len(batch))
-            else:
-                self._evidence.offer_verdicts(batch, sequences)
-            self._leave(batch)
 
     async def _guarded(self, batch: list[Waiting]) -> set[TP]:
         """Apply outcomes; what can't be applied again and again is found one by one, counted and left out."""
@@ -250,18 +226,6 @@ class Learner:
         if self._unknown and self._monotonic() - self._unknown_logged_at >= LOG_UNKNOWN_S:
             log.warning("%d outcomes are of transactions that are not kept: unknown, or too old", self._unknown)
             self._unknown, self._unknown_logged_at = 0, self._monotonic()
-
-    def _leave(self, batch: DecidedBatch) -> None:
-        if self._decided and self._decided[0] is batch:  # else it was dropped while it was on its way
-            self._decided.popleft()
-            self._unindexed -= len(batch)
-        if not self._decided:
-            self._indexed.set()
-
-    def _drop(self) -> None:
-        batch = self._decided[0]
-        self._leave(batch)
-        self._metrics.unindexed_dropped.inc(len(batch))
 
 
 def learner_of(

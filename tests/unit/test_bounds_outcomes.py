@@ -51,7 +51,7 @@ async def test_i5_max_waiting_outcomes_wait_and_no_more_are_fetched_until_there_
 
 async def test_i5_max_unindexed_decisions_wait_for_redis_and_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     stand = Stand()
-    monkeypatch.setattr("assay.agents.learn.MAX_UNINDEXED_DECISIONS", 3)
+    monkeypatch.setattr("assay.agents.decided_queue.MAX_UNINDEXED_DECISIONS", 3)
     assert limits.MAX_UNINDEXED_DECISIONS > 3
     for number in range(4):
         stand.decide(number)
