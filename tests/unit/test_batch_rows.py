@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.schemas.limits import MAX_BATCH_VALUE_AGE_S
-from assay.tables.batch_rows import BatchRows
+from assay.tables.batch_rows import BATCH_LIST, BatchRows
 
 from .batch_features import DAY_MS, NEVER, NOW_MS, RATE, feature, read, row
 
@@ -90,3 +90,7 @@ def test_no_transactions_read_nothing() -> None:
 def test_two_features_whose_names_have_one_digest_are_refused() -> None:
     with pytest.raises(ValueError, match="same digest"):
         BatchRows((RATE, feature("rate", "device")), slice(0, 2))
+
+
+def test_no_feature_of_the_list_allows_an_age_at_which_its_values_are_forgotten() -> None:
+    assert all(0 < feature.allowed_age_s < MAX_BATCH_VALUE_AGE_S for feature in BATCH_LIST)
