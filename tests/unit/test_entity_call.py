@@ -1,0 +1,76 @@
+"""What a call of the Redis function says, and which of its answers can be read."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.tables.entity_call import NEW_ROW, Keyspace, observed
+from assay.tables.entity_layout import BACK, CROWDS, MAX_RECORDS, PEOPLE, TILE_BYTES
+from assay.tables.entity_rows import RINGS
+from assay.tables.entity_state import State
+from assay.tables.events import EVENT, Events
+
+BEFORE = bytes(8)  # the offset of one partition
+
+
+def payments(count: int = 1) -> Events:
+    events = np.zeros(count, EVENT)
+    events["offset"], events["time_ms"], events["merchant"], events["user"] = np.arange(count) + 1, 1_760_000_000_000, 7, 1
+    return events
+
+
+def test_a_row_that_is_not_there_is_begun() -> None:
+    answer = observed(payments(), np.zeros(1, np.int64), Keyspace("x", "", 1)).read([NEW_ROW])
+    assert answer is not None
+    assert answer[1].tolist() == [[0, 0, 1, 0, 0]]
+
+
+def test_offsets_that_were_applied_before_are_read_and_not_folded_again() -> None:
+    before = np.array([2.0]).tobytes()
+    answer = observed(payments(3), np.zeros(3, np.int64), Keyspace("x", "", 1)).read([[before, [None]]])
+    assert answer is not None
+    assert answer[1][:, 2].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [None, 7, b"", [], [BEFORE], [BEFORE, b""], [b"", [None]], [BEFORE, []], [BEFORE, [None, None]], [BEFORE, [b"not a row"]]],
+)
+def test_an_answer_that_is_none_is_not_read(reply: Any) -> None:
+    assert observed(payments(), np.zeros(1, np.int64), Keyspace("x", "", 1)).read([reply]) is None
+
+
+drawn_rows = st.tuples(
+    st.binary(min_size=16, max_size=16),
+    st.tuples(*[st.integers(0, 70)] * RINGS),
+    st.tuples(*[st.integers(0, 300)] * len(CROWDS)),
+    st.one_of(st.just(0), st.integers(-200, 200)),
+)
+
+
+def row_of(start: bytes, tiles: tuple[int, ...], people: tuple[int, ...], more: int) -> bytes:
+    """A row that says it has so many older tiles and people, and is so many bytes longer than that."""
+    header = start + b"".join(np.array([9, 9, 9, older, 0, 0], "<u4").tobytes() for older in tiles)
+    body = bytes(TILE_BYTES * sum(tiles) + 5 * sum(people))
+    row = header + np.array([*people, 0], "<u2").tobytes() + body + bytes(-len(body) % 8)
+    return row + bytes(more) if more >= 0 else row[:more]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.one_of(st.none(), drawn_rows), min_size=1, max_size=4))
+def test_whatever_a_row_says_of_itself_it_is_read_in_its_bounds_or_refused(drawn: list[Any]) -> None:
+    state = State.of_rows([None if row is None else row_of(*row) for row in drawn])
+    fits = [row is None or (max(row[2]) <= PEOPLE and (np.array(row[1]) <= BACK).all()) for row in drawn]
+    if all(fits) and all(row is None or (row[3] == 0 and any(row[0][:8])) for row in drawn):
+        assert state is not None
+    if state is not None:
+        assert (state.slots["tiles_at"] + state.slots["tiles_room"]).max() <= len(state._tiles)
+        assert (state.slots["crowd_at"] + state.slots["crowd_room"]).max() <= len(state._people)
+
+
+def test_more_than_a_call_takes_is_refused() -> None:
+    with pytest.raises(ValueError, match=f"{MAX_RECORDS}"):
+        observed(payments(MAX_RECORDS + 1), np.zeros(MAX_RECORDS + 1, np.int64), Keyspace("x", "", 1))
