@@ -149,7 +149,8 @@ local function observe(keys, args)
       sub(row, whom + u + i, whom + u + i + d - 1)
   end
 
-  -- A row after those of its observations that are fresh, which lie at `at` in the payload.
+  -- A row after those of its observations that are fresh, which lie at `at` in the payload. All in locals, ring by ring: a
+  -- table for each ring of each row would be made and thrown away.
   local function after(row, observations, has_users, has_instruments, has_devices, at)
     local sequence, clock, u, i, d, first = 0, 0, 0, 0, 0, 1
     local n1, c1, s1, o1, a1, t1, f1, p1 = NEVER, 0, 0, 0, 0, '', 1, ''
