@@ -21,7 +21,7 @@ MEANINGS = {
     "decode": "read and validate",
     "recall": "profiles from RocksDB; has it a verdict already?",
     "profiles": "fold: features and new rows",
-    "entities": "Redis: instrument, merchant, device, address",
+    "entities": "Redis: instrument, BIN, merchant, device, address",
     "models": "three models, rules, policy, reasons",
     "answer": "decisions as bytes",
     "publish": "decisions acknowledged by Kafka",
