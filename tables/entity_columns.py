@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from assay.tables.entity_layout import ABSENT, BACK, CROWDS, CROWDS_OF, FINE_IN, REACH_S, TILE_S
+from assay.tables.entity_layout import ABSENT, CROWDS, CROWDS_OF, REACH_S, TILE_S
 from assay.tables.features import ENTITIES, ENTITY_FEATURES, FEATURES, LABEL_DELAY_S, PROFILE_FEATURES, Feature
 
 WINDOWS = FEATURES[PROFILE_FEATURES : PROFILE_FEATURES + ENTITY_FEATURES]
@@ -24,17 +24,12 @@ GATHERING = np.dtype([("kind", "<i8"), ("crowd", "<i8"), ("back", "<i8"), ("colu
 
 
 class Plan(NamedTuple):
-    """Spans and gatherings, kind after kind; where each kind's begin, int64 (6,) each; and what the compiled code must know of
-    the layout: finest tiles in a tile, tiles kept behind the newest, int64 (4,) each; crowds kept of each kind, bool (5, 3).
-    """
+    """Spans and gatherings, kind after kind; and where each kind's begin, int64 (6,) each."""
 
     spans: npt.NDArray[np.void]
     gatherings: npt.NDArray[np.void]
     first_span: npt.NDArray[np.int64]
     first_gathering: npt.NDArray[np.int64]
-    fine_in: npt.NDArray[np.int64]
-    back: npt.NDArray[np.int64]
-    crowds: npt.NDArray[np.bool_]
 
 
 def plan(features: Sequence[Feature] = WINDOWS) -> Plan:
@@ -54,7 +49,7 @@ def plan(features: Sequence[Feature] = WINDOWS) -> Plan:
     gathered = gathered[np.argsort(gathered["kind"], kind="stable")]
     kinds = np.arange(len(ENTITIES) + 1)
     first = (np.searchsorted(ordered["kind"], kinds), np.searchsorted(gathered["kind"], kinds))
-    return Plan(ordered, gathered, *first, np.array(FINE_IN, np.int64), np.array(BACK, np.int64), CROWDS_OF)
+    return Plan(ordered, gathered, *first)
 
 
 def _window_s(feature: Feature) -> int:

@@ -42,11 +42,9 @@ FINE_IN = tuple(size // TILE_S[0] for size in TILE_S)  # finest tiles in one of 
 BACK = tuple(reach // size for reach, size in zip(REACH_S, TILE_S, strict=True))  # tiles behind the newest that are kept
 CROWDS = ("users", "instruments", "devices")
 CROWD_BACK = MONTH // TILE_S[0]  # finest tiles
-PEOPLE = 256  # told apart in a crowd
+PEOPLE = 2**8  # told apart in a crowd: by a byte
 MANY_PEOPLE = 8  # from here on, one long gone gives up the place to the next newcomer
 
-HEADER_BYTES = 120
-TILE_BYTES = 24
 KEPT_S = REACH_S[-1] + DAY  # a row can be seen for so long after its clock
 
 MIN_TIME_MS = KEPT_S * 1000  # no tile that a window reaches back to has a negative number
@@ -78,6 +76,25 @@ MAX_RECORDS = 2**16 // len(ENTITIES) - 1  # of one call: the index of an entity 
 
 # Of itself an entity has no crowd: an instrument counts no instruments, a device no devices.
 CROWDS_OF = np.array([[crowd != f"{entity}s" for crowd in CROWDS] for entity in ENTITIES])
+
+
+class Kept(NamedTuple):
+    """What a row keeps, for compiled code, which may take no constants from another file: its cache doesn't know that file.
+
+    fine_in, back: int64 (rings,), finest tiles in a tile and tiles behind the newest. crowds: bool (kinds, crowds).
+    """
+
+    fine_in: npt.NDArray[np.int64]
+    back: npt.NDArray[np.int64]
+    crowds: npt.NDArray[np.bool_]
+    fine_ms: int
+    crowd_back: int
+    many_people: int
+    people: int
+    amount_scale: float
+
+
+KEPT = Kept(np.array(FINE_IN), np.array(BACK), CROWDS_OF, FINE_MS, CROWD_BACK, MANY_PEOPLE, PEOPLE, AMOUNT_SCALE)
 
 
 class Observations(NamedTuple):

@@ -8,9 +8,11 @@ import numpy.typing as npt
 
 from assay.schemas.limits import MAX_ENTITY_ROW_BYTES
 from assay.tables.compiled import compiled
-from assay.tables.entity_layout import BACK, CROWDS, HEADER_BYTES, PEOPLE, TILE_BYTES
+from assay.tables.entity_layout import BACK, CROWDS, KEPT
 
 RINGS = len(BACK)
+HEADER_BYTES = 120
+TILE_BYTES = 24
 TILE = np.dtype([("number", "<u4"), ("count", "<u4"), ("small", "<u4"), ("spare", "<u4"), ("sum", "<f8")])
 SLOT = np.dtype(
     [
@@ -28,7 +30,6 @@ SLOT = np.dtype(
 )
 SPARE_ROOM = 2  # of a list that was just read: most see one more
 
-_KEPT = np.array(BACK, np.int64)
 _NOT_THERE = bytes(8)
 
 Loaded = tuple[npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.int64], npt.NDArray[np.int64]]
@@ -57,13 +58,13 @@ def _load_tiles(rows: Any, at: Any, back: Any, slot: Any, tiles: Any, filled: An
 
 
 @compiled
-def _load_crowds(rows: Any, at: Any, body: Any, slot: Any, people: Any, filled: Any) -> Any:
+def _load_crowds(rows: Any, at: Any, body: Any, kept: Any, slot: Any, people: Any, filled: Any) -> Any:
     """The crowds of the row at this byte, which begin at `body`; returns where the next row begins, or -1."""
     tiny, small, narrow, _, _ = rows
     counts = (at + HEADER_BYTES - 8) // 2
     total = np.int64(0)
     for crowd in range(slot.crowd.size):
-        if small[counts + crowd] > PEOPLE:
+        if small[counts + crowd] > kept.people:
             return -1
         total += small[counts + crowd]
     person = body + 4 * total
@@ -82,7 +83,7 @@ def _load_crowds(rows: Any, at: Any, body: Any, slot: Any, people: Any, filled: 
 
 
 @compiled
-def _load(rows: Any, back: Any, slots: Any, tiles: Any, people: Any, filled: Any) -> Any:
+def _load(rows: Any, kept: Any, slots: Any, tiles: Any, people: Any, filled: Any) -> Any:
     """Slots from rows, one after another: the same bytes as uint8, uint16, uint32, uint64 and float64; False for none.
 
     `tiles` as uint64 (n, 3). _NOT_THERE stands for a row that is not there.
@@ -100,10 +101,10 @@ def _load(rows: Any, back: Any, slots: Any, tiles: Any, people: Any, filled: Any
         slot = slots[i]
         slot.sequence, slot.clock_ms = np.int64(wide[at // 8]), np.int64(wide[at // 8 + 1])
         slot.latest = narrow[at // 4 + 4]
-        body = _load_tiles(rows, at, back, slot, tiles, filled)
+        body = _load_tiles(rows, at, kept.back, slot, tiles, filled)
         if body < 0:
             return False
-        at = _load_crowds(rows, at, body, slot, people, filled)
+        at = _load_crowds(rows, at, body, kept, slot, people, filled)
         if at < 0:
             return False
     return at == end
@@ -122,5 +123,5 @@ def load(rows: Sequence[bytes | None], more_tiles: int, more_people: int) -> Loa
     people = np.empty(len(together) // 5 + len(CROWDS) * SPARE_ROOM * len(rows) + more_people, np.int64)
     wide = np.frombuffer(together, np.float64)
     views = (wide.view(np.uint8), wide.view(np.uint16), wide.view(np.uint32), wide.view(np.uint64), wide)
-    read = _load(views, _KEPT, slots, tiles.view(np.uint64).reshape(-1, TILE_BYTES // 8), people, filled)
+    read = _load(views, KEPT, slots, tiles.view(np.uint64).reshape(-1, TILE_BYTES // 8), people, filled)
     return (slots, tiles, people, filled) if read else None

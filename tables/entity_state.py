@@ -18,22 +18,12 @@ import numpy.typing as npt
 
 from assay.tables.compiled import compiled
 from assay.tables.entity_columns import PLAN, Plan
-from assay.tables.entity_layout import (
-    AMOUNT_SCALE,
-    BACK,
-    CROWD_BACK,
-    CROWDS,
-    FINE_MS,
-    MANY_PEOPLE,
-    PEOPLE,
-    Observations,
-)
+from assay.tables.entity_layout import BACK, CROWDS, KEPT, PEOPLE, Observations
 from assay.tables.entity_rows import RINGS, SLOT, TILE, load
 from assay.tables.features import ENTITIES
 
 # What one transaction may take at most, with every list of its entities moved.
-MOST_TILES = len(ENTITIES) * (sum(BACK) + RINGS)
-MOST_PEOPLE = len(ENTITIES) * len(CROWDS) * PEOPLE
+MOST = MOST_TILES, MOST_PEOPLE = len(ENTITIES) * (sum(BACK) + RINGS), len(ENTITIES) * len(CROWDS) * PEOPLE
 
 # How many distinct people left so many of the 256 values seen.
 _CROWD = np.array([round(-PEOPLE * log(1 - seen / PEOPLE)) for seen in range(PEOPLE)] + [round(PEOPLE * log(2 * PEOPLE))], "f8")
@@ -73,7 +63,9 @@ def _tile(slot: Any, ring: Any, number: Any, back: Any, tiles: Any, filled: Any)
 
 
 @compiled
-def _meet(slot: Any, crowd: Any, person: Any, fine: Any, people: Any, filled: Any) -> None:
+def _meet(
+    slot: Any, crowd: Any, person: Any, fine: Any, crowd_back: Any, many: Any, most: Any, people: Any, filled: Any
+) -> None:
     """Remember in which tile a person was last seen. An entry is the tile's number << 8 | the person."""
     start, count = slot.crowd_at[crowd], np.int64(slot.crowd[crowd])
     entry = fine << 8 | np.int64(person)
@@ -81,13 +73,13 @@ def _meet(slot: Any, crowd: Any, person: Any, fine: Any, people: Any, filled: An
         if people[i] & 0xFF == person:
             people[i] = max(people[i], entry)
             return
-    if count >= MANY_PEOPLE:
+    if count >= many:
         place = start + slot.sequence % count
-        if people[place] >> 8 < slot.latest - CROWD_BACK:
+        if people[place] >> 8 < slot.latest - crowd_back:
             people[place] = entry
             return
     if count == slot.crowd_room[crowd]:
-        room = min(max(2 * count, 2), PEOPLE)
+        room = min(max(2 * count, 2), most)
         for i in range(count):
             people[filled[1] + i] = people[start + i]
         start = filled[1]
@@ -98,28 +90,18 @@ def _meet(slot: Any, crowd: Any, person: Any, fine: Any, people: Any, filled: An
 
 
 @compiled
-def _observe(
-    slot: Any,
-    kind: Any,
-    time_ms: Any,
-    amount: Any,
-    small: Any,
-    persons: Any,
-    met: Any,
-    plan: Any,
-    tiles: Any,
-    people: Any,
-    filled: Any,
-) -> None:
-    _, _, _, _, fine_in, back, crowds = plan
-    fine, coarsest = time_ms // FINE_MS, back.size - 1
-    if slot.sequence != 0 and fine // fine_in[coarsest] - slot.latest // fine_in[coarsest] > back[coarsest]:
-        # Time has passed over all of it: it begins anew, as a row that Redis has let expire.
-        slot.sequence, slot.clock_ms, slot.latest = 0, 0, 0
-        slot.tiles[:] = 0
-        slot.crowd[:] = 0
-    slot.sequence += 1
-    slot.clock_ms, slot.latest = max(slot.clock_ms, time_ms), max(slot.latest, fine)
+def _begin_anew(slot: Any) -> None:
+    """Time has passed over all of it: as a row that Redis has let expire."""
+    slot.sequence, slot.clock_ms, slot.latest = 0, 0, 0
+    for ring in range(slot.tiles.size):
+        slot.tiles[ring] = 0
+    for crowd in range(slot.crowd.size):
+        slot.crowd[crowd] = 0
+
+
+@compiled
+def _add(slot: Any, fine: Any, amount: Any, small: Any, fine_in: Any, back: Any, tiles: Any, filled: Any) -> None:
+    """One observation more in the tiles of its time."""
     for ring in range(back.size):
         number = fine // fine_in[ring]
         if number >= slot.latest // fine_in[ring] - back[ring]:
@@ -127,16 +109,12 @@ def _observe(
             tile.count += 1
             tile.small += small
             tile.sum += amount
-    if fine >= slot.latest - CROWD_BACK:
-        for crowd in range(persons.size):
-            if met[crowd] and crowds[kind, crowd]:
-                _meet(slot, crowd, persons[crowd], fine, people, filled)
 
 
 @compiled
-def _read_span(span: Any, slot: Any, fine_in: Any, tiles: Any, out: Any) -> None:
+def _read_span(span: Any, slot: Any, fine_in: Any, fine_ms: Any, scale: Any, tiles: Any, values: Any, row: Any) -> None:
     """Attempts, spending and small attempts of one window."""
-    tile_ms = fine_in[span.ring] * FINE_MS
+    tile_ms = fine_in[span.ring] * fine_ms
     newest = slot.latest // fine_in[span.ring] - span.delay
     oldest = newest - span.back
     gone = (slot.clock_ms % tile_ms) / tile_ms  # the part of a tile that the clock has passed
@@ -158,18 +136,18 @@ def _read_span(span: Any, slot: Any, fine_in: Any, tiles: Any, out: Any) -> None
             total += tile.sum
             small += tile.small
     if span.columns[0] >= 0:
-        out[span.columns[0]] = count + left * old_count + gone * new_count
+        values[row, span.columns[0]] = count + left * old_count + gone * new_count
     if span.columns[1] >= 0:
-        out[span.columns[1]] = (total + left * old_total + gone * new_total) / AMOUNT_SCALE
+        values[row, span.columns[1]] = (total + left * old_total + gone * new_total) / scale
     if span.columns[2] >= 0:
-        out[span.columns[2]] = small + left * old_small + gone * new_small
+        values[row, span.columns[2]] = small + left * old_small + gone * new_small
 
 
 @compiled
-def _read_gathering(gathering: Any, slot: Any, people: Any) -> Any:
+def _read_gathering(gathering: Any, slot: Any, fine_ms: Any, people: Any) -> Any:
     """Distinct people of one window, from how many of the 256 values were seen in it."""
     oldest = slot.latest - gathering.back
-    left = (FINE_MS - slot.clock_ms % FINE_MS) / FINE_MS
+    left = (fine_ms - slot.clock_ms % fine_ms) / fine_ms
     seen, seen_oldest = 0, 0
     start = slot.crowd_at[gathering.crowd]
     for i in range(start, start + slot.crowd[gathering.crowd]):
@@ -178,33 +156,58 @@ def _read_gathering(gathering: Any, slot: Any, people: Any) -> Any:
         seen_oldest += last == oldest
     partly = seen + left * seen_oldest
     whole = int(partly)
-    if whole >= PEOPLE:
-        return _CROWD[PEOPLE]
+    if whole >= _CROWD.size - 1:
+        return _CROWD[_CROWD.size - 1]
     return _CROWD[whole] + (partly - whole) * (_CROWD[whole + 1] - _CROWD[whole])
 
 
 @compiled
 def _fold(
-    begin: Any, at: Any, fresh: Any, seen: Any, plan: Any, slots: Any, tiles: Any, people: Any, filled: Any, rows: Any, out: Any
+    begin: Any,
+    at: Any,
+    fresh: Any,
+    seen: Any,
+    kept: Any,
+    plan: Any,
+    state: Any,
+    most: Any,
+    rows: Any,
+    values: Any,
+    sequences: Any,
 ) -> Any:
-    """Observe from event `begin` on; returns the event that there was no more room for, or n."""
+    """Observe from event `begin` on; returns the event that there was no more room for, or n.
+
+    state: slots, tiles, people and how many of both are given out. most: tiles and people that one event may take.
+    Arrays are taken out of tuples here and once: each time counts references.
+    """
     times_ms, thousandths, small, persons, met = seen
-    spans, gatherings, first_span, first_gathering, fine_in, _, _ = plan
-    values, sequences = out
+    slots, tiles, people, filled = state
+    fine_in, back, crowds, fine_ms, crowd_back, many_people, most_people, scale = kept
+    spans, gatherings, first_span, first_gathering = plan
+    coarsest = back.size - 1
     for i in range(begin, at.shape[0]):
-        if filled[0] + MOST_TILES > tiles.size or filled[1] + MOST_PEOPLE > people.size:
+        if filled[0] + most[0] > tiles.size or filled[1] + most[1] > people.size:
             return i
+        row, fine = rows[i], times_ms[i] // fine_ms
         for kind in range(at.shape[1]):
             if at[i, kind] < 0:
                 continue
-            slot, row = slots[at[i, kind]], rows[i]
+            slot = slots[at[i, kind]]
             if fresh[i]:
-                _observe(slot, kind, times_ms[i], thousandths[i], small[i], persons[i], met[i], plan, tiles, people, filled)
+                if fine // fine_in[coarsest] - slot.latest // fine_in[coarsest] > back[coarsest]:
+                    _begin_anew(slot)
+                slot.sequence += 1
+                slot.clock_ms, slot.latest = max(slot.clock_ms, times_ms[i]), max(slot.latest, fine)
+                _add(slot, fine, thousandths[i], small[i], fine_in, back, tiles, filled)
+                if fine >= slot.latest - crowd_back:
+                    for crowd in range(crowds.shape[1]):
+                        if met[i, crowd] and crowds[kind, crowd]:
+                            _meet(slot, crowd, persons[i, crowd], fine, crowd_back, many_people, most_people, people, filled)
             sequences[row, kind] = slot.sequence
             for s in range(first_span[kind], first_span[kind + 1]):
-                _read_span(spans[s], slot, fine_in, tiles, values[row])
+                _read_span(spans[s], slot, fine_in, fine_ms, scale, tiles, values, row)
             for s in range(first_gathering[kind], first_gathering[kind + 1]):
-                values[row, gatherings[s].column] = _read_gathering(gatherings[s], slot, people)
+                values[row, gatherings[s].column] = _read_gathering(gatherings[s], slot, fine_ms, people)
     return at.shape[0]
 
 
@@ -248,19 +251,8 @@ class State:
         """
         done, columns = 0, tuple(seen)[1:]
         while done < len(at):
-            done = _fold(
-                done,
-                at,
-                fresh,
-                columns,
-                self._plan,
-                self.slots,
-                self._tiles,
-                self._people,
-                self._filled,
-                rows,
-                (values, sequences),
-            )
+            state = (self.slots, self._tiles, self._people, self._filled)
+            done = _fold(done, at, fresh, columns, KEPT, self._plan, state, MOST, rows, values, sequences)
             if done < len(at):
                 tiles, people = self._filled.tolist()
                 self._tiles = _grown(self._tiles, tiles, tiles + MOST_TILES, np.empty)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.tables.entity_call import NEW_ROW, Keyspace, observed
-from assay.tables.entity_layout import BACK, CROWDS, MAX_RECORDS, PEOPLE, TILE_BYTES
-from assay.tables.entity_rows import RINGS
+from assay.tables.entity_layout import BACK, CROWDS, MAX_RECORDS, PEOPLE
+from assay.tables.entity_rows import RINGS, TILE_BYTES
 from assay.tables.entity_state import State
 from assay.tables.events import EVENT, Events
 
