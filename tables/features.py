@@ -122,11 +122,11 @@ _PROFILE = (
 _MEASURES = {
     "count": "attempts",
     "sum": "spending",
-    "small": "spendings and verifications of at most 2 units of the base currency",
+    "small": "small attempts (spending or verification, at most 2 units of the base currency)",
     "users": "distinct users",
     "instruments": "distinct instruments",
     "devices": "distinct devices",
-    "matured": "attempts of the window that ended 7 days ago, whose fraud is known by now",
+    "matured": "attempts up to a label delay ago,",
 }
 
 
