@@ -97,7 +97,7 @@ steps_ms = st.one_of(
     st.integers(-30 * HOUR_MS, 30 * HOUR_MS),
     st.integers(-20 * DAY_MS, 20 * DAY_MS),
     st.sampled_from([0, 10_000, MINUTE_MS, 5 * MINUTE_MS, HOUR_MS, DAY_MS, 7 * DAY_MS, 30 * DAY_MS, 37 * DAY_MS, 38 * DAY_MS]),
-    st.sampled_from([-10_000, -HOUR_MS, -DAY_MS, -37 * DAY_MS]),
+    st.sampled_from([-10_000, -HOUR_MS, -DAY_MS, -30 * DAY_MS, -37 * DAY_MS]),
 )
 amounts = st.one_of(st.just(float("nan")), st.integers(0, 400), st.integers(0, 10**7)).map(lambda cents: cents / 100)
 # 15 users: more would be counted roughly, and from 8 on those long gone give way to newcomers.

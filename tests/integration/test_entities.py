@@ -17,11 +17,11 @@ from assay.tables.entities import EntityAnswer
 from assay.tables.entity_call import EXPIRE_S
 from assay.tables.entity_columns import columns_of
 from assay.tables.entity_fold import EntityWindows
-from assay.tables.entity_layout import ABSENT, BACK, KEY_LETTERS, LAYOUT_VERSION, TILE_S
+from assay.tables.entity_layout import ABSENT, BACK, KEY_LETTERS, LAYOUT_VERSION, MANY_PEOPLE, TILE_S
 from assay.tables.entity_state import State
 from assay.tables.events import EVENT, Events
 from assay.tables.features import DAY, ENTITIES, ENTITY_FEATURES, NAMES, PROFILE_FEATURES
-from tests.entity_reference import HOUR_MS, MINUTE_MS, START_MS, built, drawn_event, drawn_events, referred
+from tests.entity_reference import DAY_MS, HOUR_MS, MINUTE_MS, START_MS, built, drawn_event, drawn_events, referred
 
 from .entity_payments import assert_same, expected, fresh, observe, payments
 
@@ -90,15 +90,15 @@ def held(state: State, slot: int) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(drawn_event, min_size=1, max_size=120), st.integers(1, 50))
-def test_a_row_on_redis_holds_what_the_offline_fold_holds(redis_url: str, drawn: list[Any], size: int) -> None:
-    events, prefix = built(drawn), uuid.uuid4().hex[:12]
+def assert_rows_hold_the_same(url: str, events: Events, size: int) -> None:
+    """On Redis, after micro-batches of a size, and offline."""
+    prefix = uuid.uuid4().hex[:12]
 
     async def rows(names: list[bytes]) -> list[bytes]:
-        entities, client = fresh(redis_url, prefix=prefix), Redis.from_url(redis_url)
+        entities, client = fresh(url, prefix=prefix), Redis.from_url(url)
+        await entities.start()
         await observe(entities, events, np.zeros(len(events), int), size)
-        found = await client.mget(names)
+        found = await client.mget(names) if names else []
         await entities.close()
         await client.aclose()
         return found
@@ -107,14 +107,31 @@ def test_a_row_on_redis_holds_what_the_offline_fold_holds(redis_url: str, drawn:
     offline.observe(events)
     which = [(kind, digest) for kind, name in enumerate(ENTITIES) for digest in np.unique(events[name]) if digest]
     keys = [b"{%s:0}:%d:%c" % (prefix.encode(), LAYOUT_VERSION, KEY_LETTERS[kind]) + digest.tobytes() for kind, digest in which]
-    if not keys:
-        return
     for (kind, digest), row in zip(which, asyncio.run(rows(keys)), strict=True):
         digests = np.zeros((1, len(ENTITIES)), np.uint64)
         digests[0, kind] = digest
         state = State.of_rows([row])
         assert state is not None
         assert held(state, 0) == held(offline._state, offline._roll.slots(digests)[0, kind])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(drawn_event, min_size=1, max_size=120), st.integers(1, 50))
+def test_a_row_on_redis_holds_what_the_offline_fold_holds(redis_url: str, drawn: list[Any], size: int) -> None:
+    assert_rows_hold_the_same(redis_url, built(drawn), size)
+
+
+@pytest.mark.parametrize("size", [1, 50])
+@pytest.mark.parametrize("known", [MANY_PEOPLE - 1, MANY_PEOPLE, MANY_PEOPLE + 1])
+@pytest.mark.parametrize("after_ms", [30 * DAY_MS - 10_000, 30 * DAY_MS, 30 * DAY_MS + 10_000])
+def test_who_was_seen_a_month_ago_gives_way_as_offline(redis_url: str, after_ms: int, known: int, size: int) -> None:
+    late_ms = [-10_000, 0, 10_000]  # around what lies a month behind the newcomer
+    times_ms = [*[0] * known, after_ms, *(after_ms - 30 * DAY_MS + late for late in late_ms)]
+    events = np.zeros(len(times_ms), EVENT)
+    events["offset"], events["merchant"], events["time_ms"] = np.arange(len(events)), 9, START_MS + np.array(times_ms)
+    for name in ("user", "instrument", "device"):
+        events[name] = np.arange(1, len(events) + 1, dtype=np.uint64) << np.uint64(56)
+    assert_rows_hold_the_same(redis_url, events, size)
 
 
 async def test_a_row_that_has_all_that_a_row_can_have_is_as_large_as_its_bound(redis_url: str) -> None:
