@@ -52,7 +52,8 @@ MAX_CACHED_TEXTS = 4_096  # of moments, reply topics, partitions: each kind
 MAX_CACHED_WORDINGS = 65_536  # of a feature at a value
 
 # Entities
-MAX_ENTITY_ROW_BYTES = 7_152  # in Redis: every tile of every ring, and 256 users, instruments and devices
+MAX_ENTITY_BASE_BYTES = 7_152  # of a compacted row in Redis: every tile of every ring, and 256 users, instruments and devices
+MAX_ENTITY_ROW_BYTES = 105_464  # of any: with 4,096 observations more, of 24 bytes each, that no reader has compacted yet
 MAX_WAITING_OBSERVATIONS = 50_000  # transactions whose observations Redis has not taken yet; the oldest are dropped
 MAX_CAUGHT_UP_AT_ONCE = 512  # of them, sent ahead of a micro-batch that waits for its answer
 MAX_REFUSALS = 3  # of one micro-batch, by Redis; then it is dropped, so that others can go on

@@ -117,7 +117,8 @@ class Entities:
         self._failures = 0  # in a row
         self._rests_until = 0.0
         self.waiting = 0  # transactions that were answered without Redis, and that it is still to learn of
-        self.dropped = 0  # transactions that it will never learn of
+        self.dropped = 0  # transactions that it will never learn of, and single entities that had no room for one
+        self._compactions: list[Command] = []  # for whatever is sent next: nobody waits for them
         self.unreadable_rows = 0  # that were looked up, and are not what this version writes
         self.newest_ms: dict[str, float] = {}  # by feature that is looked up: as of when its newest value is, epoch, ms
 
@@ -218,12 +219,13 @@ class Entities:
     async def _send(self, asked: _Asked, until: float) -> None:
         """Send the first of the queue, with the lock held. Raises one of OUTAGES."""
         batch, calls = asked.observed, len(asked.observed.calls)
-        commands = [Command(call.tag, call.command()) for call in batch.calls]
+        compactions, self._compactions = self._compactions, []
+        commands = compactions + [Command(call.tag, call.command()) for call in batch.calls]
         reads = not batch.given_up and self._clock() >= self._look_up_again
         if reads:
             commands += asked.look_ups.commands
         try:
-            replies = await self._link.exchange(commands, until)
+            replies = (await self._link.exchange(commands, until))[len(compactions) :]
             batch.replies, asked.found = replies[:calls], replies[calls:] if reads else None
         except ResponseError as error:
             if isinstance(error, NoPermissionError):  # it may be about the look-ups alone: the windows go on without
@@ -280,6 +282,8 @@ class Entities:
         if read is None:
             return _unavailable(batch, "unreadable")
         windows, sequences = read
+        self._compactions += [call.compaction for call in batch.calls if call.compaction is not None]
+        self.dropped += sum(call.full for call in batch.calls)
         values = np.full((batch.transactions, REDIS_FEATURES), np.nan, np.float32)
         values[:, :ENTITY_FEATURES] = windows
         found = asked.look_ups.read(asked.found, values)

@@ -3,6 +3,7 @@
 The commands are written in the Redis protocol straight from arrays: a client library spends a microsecond on each key.
 """
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,11 +19,11 @@ from assay.tables.entity_columns import nothing_seen
 from assay.tables.entity_state import State
 from assay.tables.events import Events
 from assay.tables.features import DAY, ENTITIES
+from assay.tables.redis_link import Command
 
+_COMPARED = 24  # bytes at the beginning of a row that tell its base from those before and after it
 EXPIRE_S = layout.KEPT_S + DAY  # a row is of no use after that; the day is for event time behind the wall clock
-NEW_ROW = [bytes(8), [None]]  # what a call is answered with that is about one row, which is not there
-_TILE_MS = np.array(layout.TILE_S, np.int64) * 1000
-_CROWDS_KEPT = (layout.CROWDS_OF * (1 << np.arange(len(layout.CROWDS)))).sum(axis=1).astype(np.uint8)  # by kind
+NEW_ROW = [bytes(8), [None], 0]  # what a call is answered with that is about one row, which is not there
 
 
 @cache
@@ -32,15 +33,20 @@ def library() -> tuple[str, str, str]:
     version = sha256(code.encode()).hexdigest()[:12]
     name, function = f"assay_entities_{version}", f"assay_observe_{version}"
     code = code.replace("name=assay_entities", f"name={name}").replace("'assay_observe'", f"'{function}'")
-    return name, function, code
+    return name, function, code.replace("'assay_compact'", f"'{_compacting(function)}'")
+
+
+def _compacting(observing: str) -> str:
+    return observing.replace("observe", "compact")
 
 
 @dataclass(slots=True)
 class ShardCall:
     """The call for one shard: its command in pieces, and what it is about.
 
-    rows (m,): which of the micro-batch's transactions. index uint16 (m, 5): which of so many entities they have, from 1 on, 0
-    for none. offsets and partition (m,): of the source; partitions by their place in the payload.
+    rows (m,): which of the micro-batch's transactions. kinds and digests (entities,): of the distinct ones. index uint16
+    (m, 5): which of those the transactions have, from 1 on, 0 for none. offsets and partition (m,): of the source; partitions
+    by their place in the payload.
     """
 
     tag: bytes  # of its keys
@@ -48,26 +54,43 @@ class ShardCall:
     payload: bytearray
     rows: npt.NDArray[np.int64]
     index: npt.NDArray[np.uint16]
-    entities: int
+    kinds: npt.NDArray[np.uint8]
+    digests: npt.NDArray[np.uint64]
     offsets: npt.NDArray[np.int64]
     partition: npt.NDArray[np.int64]
+    compaction: Command | None = None  # of rows that it was answered with
+    full: int = 0  # observations that were not kept, since their row is as long as it may be
 
     def command(self) -> tuple[bytes, bytearray, bytes]:
         return self.head, self.payload, b"\r\n"
 
     def read(self, reply: object, seen: layout.Observations, values: Any, sequences: Any) -> bool:
         """Fold the observations onto the rows of the reply, which are those from before; False if it can't be read."""
-        if not (isinstance(reply, list) and len(reply) == 2 and isinstance(reply[0], bytes) and isinstance(reply[1], list)):
+        if not (isinstance(reply, list) and list(map(type, reply)) == [bytes, list, int]):
             return False
-        before, rows = reply
-        if len(before) != 8 * (self.partition.max() + 1) or len(rows) != self.entities:
+        before, rows, self.full = reply
+        if len(before) != 8 * (self.partition.max() + 1) or len(rows) != len(self.kinds):
             return False
-        state = State.of_rows(rows)
+        state = State.of_rows(rows, self.kinds)
         if state is None:
             return False
+        self._compact(state, rows)
         fresh = self.offsets > np.frombuffer(before, "<f8")[self.partition]
         state.fold(self.index.astype(np.int64) - 1, fresh, seen.of(self.rows), self.rows, values, sequences)
         return True
+
+    def _compact(self, state: State, rows: Sequence[bytes]) -> None:
+        """Rows with long tails are to become what was just made of them, before the micro-batch's own observations."""
+        long = np.flatnonzero(state.tails >= layout.COMPACTED_FROM)
+        if not long.size:
+            return
+        parts = [struct.pack("<II", EXPIRE_S, 0)]
+        for slot, new in zip(long.tolist(), state.rows(long), strict=True):
+            row = rows[slot]
+            parts += (row[:_COMPARED], struct.pack("<II", len(row), len(new)), new)
+        payload = b"".join(parts)
+        head = _head(self.tag, _compacting(library()[1]), [], self.kinds[long], self.digests[long], len(payload))
+        self.compaction = Command(self.tag, (head, payload, b"\r\n"))
 
 
 @dataclass(slots=True, eq=False)
@@ -124,10 +147,11 @@ def observed(events: Events, partitions: npt.NDArray[np.int64], keyspace: Keyspa
         rows = np.flatnonzero(index.any(axis=1))
         numbers, partition = np.unique(partitions[rows], return_inverse=True)
         call = ShardCall(
-            keyspace.tag(shard), b"", bytearray(), rows, index[rows], len(slots), events["offset"][rows], partition
+            keyspace.tag(shard), b"", bytearray(), rows, index[rows], slots, digests, events["offset"][rows], partition
         )
-        call.payload = _payload(call, seen, numbers, slots, counts)
-        call.head = _head(call.tag, keyspace.source, slots, digests, len(call.payload))
+        call.payload = _payload(call, seen, numbers, counts)
+        applied = call.tag + b"applied:" + keyspace.source.encode()
+        call.head = _head(call.tag, library()[1], [applied], slots, digests, len(call.payload))
         calls.append(call)
     return Observed(len(events), seen, calls)
 
@@ -143,34 +167,40 @@ def _payload(
     call: ShardCall,
     seen: layout.Observations,
     partitions: npt.NDArray[np.int64],
-    slots: npt.NDArray[np.uint8],
     counts: npt.NDArray[np.uint16],
 ) -> bytearray:
-    """What the function is told: records, then which crowds each entity keeps and which records observed it."""
+    """What the function is told: records, then how many observed each entity, and which."""
     rows = call.rows
     records = np.zeros(len(rows), layout.RECORD)
-    records["time_ms"] = seen.time_ms[rows]
-    records["thousandths"] = seen.thousandths[rows]
+    tails = records["tail"]
+    tails["time_ms"] = seen.time_ms[rows]
+    tails["thousandths"] = seen.thousandths[rows]
+    tails["small"] = seen.small[rows]
+    tails["people"] = seen.people[rows]
+    tails["met"] = seen.met[rows]
     records["offset"] = call.offsets
-    records["tiles"] = seen.time_ms[rows, None] // _TILE_MS
     records["partition"] = call.partition + 1
-    records["small"] = seen.small[rows]
-    records["people"] = seen.people[rows]
-    records["met"] = seen.met[rows]
-    entities = np.zeros(len(slots), layout.ENTITY)
-    entities["observations"], entities["crowds"] = counts, _CROWDS_KEPT[slots]
     header = np.array([(len(rows), len(partitions), EXPIRE_S, 0)], layout.PAYLOAD_HEADER)
     observed_by = layout.by_entity(call.index, counts).astype("<u2")
-    return bytearray(b"".join(part.tobytes() for part in (header, partitions.astype("<u4"), records, entities, observed_by)))
+    return bytearray(
+        b"".join(part.tobytes() for part in (header, partitions.astype("<u4"), records, counts.astype("<u2"), observed_by))
+    )
 
 
-def _head(tag: bytes, source: str, slots: npt.NDArray[np.uint8], digests: npt.NDArray[np.uint64], payload_bytes: int) -> bytes:
+def _head(
+    tag: bytes,
+    function: str,
+    first: Sequence[bytes],
+    kinds: npt.NDArray[np.uint8],
+    digests: npt.NDArray[np.uint64],
+    payload_bytes: int,
+) -> bytes:
     """The command up to its payload. Keys of rows all have one length, so they are written as one array."""
     key = np.frombuffer(b"$%d\r\n%s?........\r\n" % (len(tag) + 9, tag), np.uint8)
     keys = np.tile(key, (len(digests), 1))
-    keys[:, -11] = np.frombuffer(layout.KEY_LETTERS, np.uint8)[slots]
+    keys[:, -11] = np.frombuffer(layout.KEY_LETTERS, np.uint8)[kinds]
     keys[:, -10:-2] = digests.astype("<u8").view(np.uint8).reshape(-1, 8)
-    named = len(digests) + 1
-    start = [b"FCALL", library()[1].encode(), b"%d" % named, tag + b"applied:" + source.encode()]
+    named = len(first) + len(digests)
+    start = [b"FCALL", function.encode(), b"%d" % named, *first]
     bulk = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in start)
     return b"*%d\r\n%s%s$%d\r\n" % (named + 4, bulk, keys.tobytes(), payload_bytes)

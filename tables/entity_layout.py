@@ -1,6 +1,13 @@
 """What a row of an entity holds, and the layouts that the Redis function shares with us.
 
-A row (`entity_windows.lua` writes it; little-endian):
+A row in Redis is what had become of its observations when it was last compacted (the base, made by `entity_rows`), and those
+that came since (the tail, appended by `entity_windows.lua`); little-endian:
+
+    prefix   8 bytes: how many bytes the base has u4, 0 where there is none yet; four spare bytes
+    base     as below
+    tail     24 bytes for each observation: `TAIL`
+
+The base:
 
     header   120 bytes: sequence f8, clock f8 (ms), then the newest tile of each ring, then how many users, instruments and
              devices (u2 each), and two spare bytes. In place of its spare bytes a tile here says how many older ones follow.
@@ -14,7 +21,7 @@ and 1 day (7 and 30 days, and those that lie back by the label delay). A row's c
 far and never moves back; the newest tile of each ring is the clock's. A late observation lands in the tiles of its own time.
 
 Users, instruments and devices are told apart by 8 bits of their digests; those not seen for 30 days give way to newcomers.
-All that a row holds are whole numbers (amounts are rounded to thousandths first), so Lua and we add them up to the same bits.
+All that a row holds are whole numbers (amounts are rounded to thousandths first): sums are exact.
 """
 
 from typing import Any, NamedTuple
@@ -27,7 +34,7 @@ from assay.tables.compiled import compiled
 from assay.tables.events import Events
 from assay.tables.features import DAY, ENTITIES, HOUR, LABEL_DELAY_S, MINUTE, MONTH
 
-LAYOUT_VERSION = 2  # goes into every key: rows of another layout are never read
+LAYOUT_VERSION = 3  # goes into every key: rows of another layout are never read
 KEY_LETTERS = b"ibmda"  # of ENTITIES
 ABSENT = -1.0  # what the features of an entity say that the transaction doesn't have
 
@@ -57,21 +64,19 @@ _MAY_TEST = np.isin(np.arange(256), (*SPENDING, VERIFICATION))
 
 PAYLOAD_HEADER = np.dtype([("records", "<u4"), ("partitions", "<u4"), ("expire_s", "<u4"), ("quiet", "<u4")])
 QUIET = 12  # where that flag lies: 1 asks for no answer
-RECORD = np.dtype(
+TAIL = np.dtype(
     [
         ("time_ms", "<f8"),
         ("thousandths", "<f8"),
-        ("offset", "<f8"),  # exact up to 2**53
-        ("tiles", "<u4", (len(TILE_S),)),
-        ("partition", "<u2"),  # which of the payload's partitions, from 1
         ("small", "u1"),
         ("people", "u1", (len(CROWDS),)),
         ("met", "u1", (len(CROWDS),)),  # 0: the transaction has none
         ("unused", "u1"),
     ]
 )
-# Of each row of the call: its observations, by number; and which crowds of it are kept (one bit each).
-ENTITY = np.dtype([("observations", "<u2"), ("crowds", "u1"), ("unused", "u1")])
+# The offset is exact up to 2**53; partition: which of the payload's, from 1.
+RECORD = np.dtype([("tail", TAIL), ("offset", "<f8"), ("partition", "<u2"), ("unused", "u1", (6,))])
+COMPACTED_FROM = 8  # observations in a tail: to fold fewer again costs less than a new base
 MAX_RECORDS = 2**16 // len(ENTITIES) - 1  # of one call: the index of an entity has 16 bits
 
 # Of itself an entity has no crowd: an instrument counts no instruments, a device no devices.

@@ -1,16 +1,17 @@
-"""Rows from Redis as what the fold works on: slots, and lists of tiles and people with room to grow."""
+"""Rows of Redis as what the fold works on: slots, and lists of tiles and people with room to grow; and back."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from assay.schemas.limits import MAX_ENTITY_ROW_BYTES
+from assay.schemas.limits import MAX_ENTITY_BASE_BYTES
 from assay.tables.compiled import compiled
-from assay.tables.entity_layout import BACK, CROWDS, KEPT
+from assay.tables.entity_layout import BACK, CROWDS, KEPT, TAIL
 
 RINGS = len(BACK)
+PREFIX_BYTES = 8
 HEADER_BYTES = 120
 TILE_BYTES = 24
 TILE = np.dtype([("number", "<u4"), ("count", "<u4"), ("small", "<u4"), ("spare", "<u4"), ("sum", "<f8")])
@@ -30,9 +31,7 @@ SLOT = np.dtype(
 )
 SPARE_ROOM = 2  # of a list that was just read: most see one more
 
-_NOT_THERE = bytes(8)
-
-Loaded = tuple[npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+_NOTHING = bytes(PREFIX_BYTES)  # a row that is not there
 
 
 @compiled
@@ -83,45 +82,105 @@ def _load_crowds(rows: Any, at: Any, body: Any, kept: Any, slot: Any, people: An
 
 
 @compiled
-def _load(rows: Any, kept: Any, slots: Any, tiles: Any, people: Any, filled: Any) -> Any:
-    """Slots from rows, one after another: the same bytes as uint8, uint16, uint32, uint64 and float64; False for none.
+def _load(rows: Any, starts: Any, bases: Any, kept: Any, slots: Any, tiles: Any, people: Any, filled: Any) -> Any:
+    """Slots from the bases at these bytes, int64 (n,), of so many bytes each; False where one is none.
 
-    `tiles` as uint64 (n, 3). _NOT_THERE stands for a row that is not there.
+    rows: the same bytes as uint8, uint16, uint32, uint64 and float64. tiles: uint64 (n, 3).
     """
-    _, _, narrow, words, wide = rows
-    at, end = np.int64(0), 8 * words.size
+    _, _, narrow, _, wide = rows
     for i in range(slots.size):
-        if at + 8 > end:
-            return False
-        if words[at // 8] == 0:
-            at += 8
+        if bases[i] == 0:
             continue
-        if at + HEADER_BYTES > end:
+        at = starts[i]
+        if bases[i] < HEADER_BYTES:
             return False
         slot = slots[i]
         slot.sequence, slot.clock_ms = np.int64(wide[at // 8]), np.int64(wide[at // 8 + 1])
         slot.latest = narrow[at // 4 + 4]
         body = _load_tiles(rows, at, kept.back, slot, tiles, filled)
-        if body < 0:
+        if body < 0 or _load_crowds(rows, at, body, kept, slot, people, filled) != at + bases[i]:
             return False
-        at = _load_crowds(rows, at, body, kept, slot, people, filled)
-        if at < 0:
-            return False
-    return at == end
+    return True
+
+
+class Loaded(NamedTuple):
+    """Rows as Redis has them: n slots with their tiles and people (`filled`: how many of both are given out), and their tails.
+
+    tails (m,) TAIL, row after row, and whose they are, int64 (m,).
+    """
+
+    slots: npt.NDArray[np.void]
+    tiles: npt.NDArray[np.void]
+    people: npt.NDArray[np.int64]
+    filled: npt.NDArray[np.int64]
+    tails: npt.NDArray[np.void]
+    whose: npt.NDArray[np.int64]
 
 
 def load(rows: Sequence[bytes | None], more_tiles: int, more_people: int) -> Loaded | None:
-    """(slots, tiles, people, how many of both are given out) from rows as Redis has them, None for one that is not there.
-
-    There is room for so many tiles and people more. None if one is no row.
-    """
-    together = b"".join([_NOT_THERE if row is None else row for row in rows])
-    if len(together) % 8 or len(together) > MAX_ENTITY_ROW_BYTES * len(rows):
+    """Rows as Redis has them, None for one that is not there; room for so many tiles and people more. None if one is no row."""
+    together = b"".join([_NOTHING if row is None else row for row in rows])
+    lengths = np.array([len(_NOTHING) if row is None else len(row) for row in rows], np.int64)
+    if (lengths % 8).any() or (lengths < PREFIX_BYTES).any():
         return None
-    slots, filled = np.zeros(len(rows), SLOT), np.zeros(2, np.int64)
-    tiles = np.empty(len(together) // TILE_BYTES + RINGS * (1 + SPARE_ROOM) * len(rows) + more_tiles, TILE)
-    people = np.empty(len(together) // 5 + len(CROWDS) * SPARE_ROOM * len(rows) + more_people, np.int64)
     wide = np.frombuffer(together, np.float64)
     views = (wide.view(np.uint8), wide.view(np.uint16), wide.view(np.uint32), wide.view(np.uint64), wide)
-    read = _load(views, KEPT, slots, tiles.view(np.uint64).reshape(-1, TILE_BYTES // 8), people, filled)
-    return (slots, tiles, people, filled) if read else None
+    starts = np.cumsum(lengths) - lengths
+    bases = views[2][starts // 4].astype(np.int64)
+    left = lengths - PREFIX_BYTES - bases
+    if (bases > MAX_ENTITY_BASE_BYTES).any() or (left < 0).any() or (left % TAIL.itemsize).any():
+        return None
+    slots, filled = np.zeros(len(rows), SLOT), np.zeros(2, np.int64)
+    tiles = np.empty(int(bases.sum()) // TILE_BYTES + RINGS * (1 + SPARE_ROOM) * len(rows) + more_tiles, TILE)
+    people = np.empty(int(bases.sum()) // 5 + len(CROWDS) * SPARE_ROOM * len(rows) + more_people, np.int64)
+    triples = tiles.view(np.uint64).reshape(-1, TILE_BYTES // 8)
+    if not _load(views, starts + PREFIX_BYTES, bases, KEPT, slots, triples, people, filled):
+        return None
+    counts = left // TAIL.itemsize
+    whose = np.repeat(np.arange(len(rows)), counts)
+    nth = np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts)
+    words = (starts + PREFIX_BYTES + bases)[whose] // 8 + nth * (TAIL.itemsize // 8)
+    tails = views[3][words[:, None] + np.arange(TAIL.itemsize // 8)].view(TAIL).reshape(-1)
+    return Loaded(slots, tiles, people, filled, tails, whose)
+
+
+@compiled
+def _dump(slots: Any, tiles: Any, people: Any, starts: Any, sizes: Any, rows: Any) -> None:
+    """Write the rows of these slots, without a tail, to these bytes: what `_load` reads. `tiles` as uint64 (n, 3)."""
+    tiny, small, narrow, words, wide = rows
+    for i in range(slots.size):
+        slot, at = slots[i], starts[i] + PREFIX_BYTES
+        narrow[starts[i] // 4] = sizes[i] - PREFIX_BYTES
+        wide[at // 8], wide[at // 8 + 1] = slot.sequence, slot.clock_ms
+        body = at + HEADER_BYTES
+        for ring in range(slot.tiles.size):
+            head, first, older = at + 16 + TILE_BYTES * ring, slot.tiles_at[ring], np.int64(slot.tiles[ring]) - 1
+            for tile in range(older):
+                for word in range(3):
+                    words[body // 8 + 3 * tile + word] = tiles[first + tile, word]
+            for word in range(3):
+                words[head // 8 + word] = tiles[first + older, word]
+            narrow[head // 4 + 3] = older
+            body += TILE_BYTES * older
+        person = body + 4 * np.int64(slot.crowd.sum())
+        for crowd in range(slot.crowd.size):
+            count, first = np.int64(slot.crowd[crowd]), slot.crowd_at[crowd]
+            small[(at + HEADER_BYTES - 8) // 2 + crowd] = count
+            for k in range(count):
+                narrow[body // 4 + k] = people[first + k] >> 8
+                tiny[person + k] = people[first + k] & 0xFF
+            body += 4 * count
+            person += count
+
+
+def dump(slots: npt.NDArray[np.void], tiles: npt.NDArray[np.void], people: npt.NDArray[np.int64]) -> list[bytes]:
+    """The rows of these slots, without a tail."""
+    crowds = 5 * slots["crowd"].sum(axis=1, dtype=np.int64)
+    older = slots["tiles"].sum(axis=1, dtype=np.int64) - RINGS
+    sizes = PREFIX_BYTES + HEADER_BYTES + TILE_BYTES * older + (crowds + 7) // 8 * 8
+    starts = np.cumsum(sizes) - sizes
+    wide = np.zeros(int(sizes.sum()) // 8, np.float64)
+    views = (wide.view(np.uint8), wide.view(np.uint16), wide.view(np.uint32), wide.view(np.uint64), wide)
+    _dump(slots, tiles.view(np.uint64).reshape(-1, TILE_BYTES // 8), people, starts, sizes, views)
+    together = wide.tobytes()
+    return [together[start : start + size] for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from assay.tables.compiled import compiled
 from assay.tables.entity_columns import PLAN, Plan
 from assay.tables.entity_layout import BACK, CROWDS, KEPT, PEOPLE, Observations
-from assay.tables.entity_rows import RINGS, SLOT, TILE, load
+from assay.tables.entity_rows import RINGS, SLOT, TILE, dump, load
 from assay.tables.features import ENTITIES
 
 # What one transaction may take at most, with every list of its entities moved.
@@ -203,6 +203,8 @@ def _fold(
                     for crowd in range(crowds.shape[1]):
                         if met[i, crowd] and crowds[kind, crowd]:
                             _meet(slot, crowd, persons[i, crowd], fine, crowd_back, many_people, most_people, people, filled)
+            if row < 0:
+                continue
             sequences[row, kind] = slot.sequence
             for s in range(first_span[kind], first_span[kind + 1]):
                 _read_span(spans[s], slot, fine_in, fine_ms, scale, tiles, values, row)
@@ -219,16 +221,35 @@ class State:
         self.slots = np.zeros(entities, SLOT)
         self._tiles, self._people = np.empty(tiles, TILE), np.empty(people, np.int64)
         self._filled = np.zeros(2, np.int64)  # tiles and people that are given out
+        self.tails = np.zeros(entities, np.int64)  # by slot, how many observations were not part of the base that Redis has
 
     @classmethod
-    def of_rows(cls, rows: Sequence[bytes | None]) -> "State | None":
-        """From the row of each slot as Redis has it, None for one that is not there; None if these are no rows."""
+    def of_rows(cls, rows: Sequence[bytes | None], kinds: npt.NDArray[np.uint8]) -> "State | None":
+        """From the row of each slot as Redis has it, None for one that is not there; None if these are no rows. kinds (n,)."""
         state = cls()
         loaded = load(rows, MOST_TILES, MOST_PEOPLE)
         if loaded is None:
             return None
-        state.slots, state._tiles, state._people, state._filled = loaded
+        state.slots, state._tiles, state._people, state._filled = loaded[:4]
+        state.tails = np.bincount(loaded.whose, minlength=len(rows))
+        if len(loaded.tails):
+            state._catch_up(loaded.tails, loaded.whose, kinds[loaded.whose])
         return state
+
+    def _catch_up(self, tails: npt.NDArray[np.void], whose: npt.NDArray[np.int64], kinds: npt.NDArray[np.uint8]) -> None:
+        """Fold the tails of rows: each is an observation of one entity, of which nobody asks what it saw."""
+        n = len(tails)
+        at = np.full((n, len(ENTITIES)), -1, np.int64)
+        at[np.arange(n), kinds] = whose
+        times_ms, people = tails["time_ms"].astype(np.int64), np.ascontiguousarray(tails["people"])
+        amounts, small = np.ascontiguousarray(tails["thousandths"]), np.ascontiguousarray(tails["small"])
+        seen = Observations(np.zeros((n, 0), np.uint64), times_ms, amounts, small, people, tails["met"] != 0)
+        unread = np.empty((0, 0), np.float32), np.empty((0, 0), np.int64)
+        self.fold(at, np.ones(n, np.bool_), seen, np.full(n, -1), *unread)
+
+    def rows(self, slots: npt.NDArray[np.int64]) -> list[bytes]:
+        """The rows of these slots as Redis is to have them, compacted."""
+        return dump(self.slots[slots], self._tiles, self._people)
 
     def make_room(self, entities: int) -> None:
         """Room for so many slots."""
@@ -247,7 +268,7 @@ class State:
         """Let the entities at slots `at`, int64 (m, 5), -1 where absent, observe m transactions, one after another.
 
         fresh, bool (m,): where not, nothing changes, and what stands is read. rows (m,): which rows of values, float32
-        (n, ENTITY_FEATURES), and sequences, int64 (n, 5), to write.
+        (n, ENTITY_FEATURES), and sequences, int64 (n, 5), to write; -1 for none.
         """
         done, columns = 0, tuple(seen)[1:]
         while done < len(at):

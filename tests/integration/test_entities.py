@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from assay.schemas.limits import MAX_ENTITY_ROW_BYTES
+from assay.schemas.limits import MAX_ENTITY_BASE_BYTES, MAX_ENTITY_ROW_BYTES
 from assay.tables.entities import EntityAnswer
 from assay.tables.entity_call import EXPIRE_S
 from assay.tables.entity_columns import columns_of
 from assay.tables.entity_fold import EntityWindows
-from assay.tables.entity_layout import ABSENT, BACK, KEY_LETTERS, LAYOUT_VERSION, MANY_PEOPLE, TILE_S
+from assay.tables.entity_layout import ABSENT, BACK, KEY_LETTERS, LAYOUT_VERSION, MANY_PEOPLE, TAIL, TILE_S
+from assay.tables.entity_rows import PREFIX_BYTES
 from assay.tables.entity_state import State
 from assay.tables.events import EVENT, Events
 from assay.tables.features import DAY, ENTITIES, ENTITY_FEATURES, NAMES, PROFILE_FEATURES
@@ -110,7 +111,7 @@ def assert_rows_hold_the_same(url: str, events: Events, size: int) -> None:
     for (kind, digest), row in zip(which, asyncio.run(rows(keys)), strict=True):
         digests = np.zeros((1, len(ENTITIES)), np.uint64)
         digests[0, kind] = digest
-        state = State.of_rows([row])
+        state = State.of_rows([row], np.array([kind], np.uint8))
         assert state is not None
         assert held(state, 0) == held(offline._state, offline._roll.slots(digests)[0, kind])
 
@@ -134,7 +135,11 @@ def test_who_was_seen_a_month_ago_gives_way_as_offline(redis_url: str, after_ms:
     assert_rows_hold_the_same(redis_url, events, size)
 
 
-async def test_a_row_that_has_all_that_a_row_can_have_is_as_large_as_its_bound(redis_url: str) -> None:
+async def rows_of_merchants(client: Redis, prefix: str) -> list[bytes]:
+    return [await client.get(key) async for key in client.scan_iter(f"{{{prefix}:*:m*", count=10_000)]
+
+
+async def test_a_base_that_has_all_that_one_can_have_is_as_large_as_its_bound(redis_url: str) -> None:
     ago_ms = [1_000 * size * back for size, most in zip(TILE_S, BACK, strict=True) for back in range(most + 1)]
     events = np.zeros(3_000, EVENT)
     events["offset"], events["time_ms"], events["merchant"] = np.arange(3_000), START_MS, 9
@@ -143,11 +148,39 @@ async def test_a_row_that_has_all_that_a_row_can_have_is_as_large_as_its_bound(r
         events[name] = np.random.default_rng(6).integers(1, 2**64, 3_000, np.uint64)
     events["instrument"] |= np.uint64(1)
     entities, client = fresh(redis_url, prefix=(prefix := uuid.uuid4().hex[:12])), Redis.from_url(redis_url)
-    await observe(entities, events, np.zeros(3_000, int), 500)
-    lengths = [await client.strlen(key) async for key in client.scan_iter(f"{{{prefix}:*:m*", count=10_000)]
+    await observe(entities, events[:-2], np.zeros(2_998, int), 500)
+    await observe(entities, events[-2:], np.zeros(2, int), 1)  # the first reads a long tail, with the second a base is sent
+    [row] = await rows_of_merchants(client, prefix)
     await entities.close()
     await client.aclose()
-    assert lengths == [MAX_ENTITY_ROW_BYTES]
+    assert int.from_bytes(row[:4], "little") == MAX_ENTITY_BASE_BYTES
+
+
+async def test_i5_max_entity_row_bytes_one_observation_more_is_counted_and_has_no_room(redis_url: str) -> None:
+    most = (MAX_ENTITY_ROW_BYTES - PREFIX_BYTES) // TAIL.itemsize
+    events = np.zeros(most + 2, EVENT)
+    events["offset"], events["time_ms"], events["merchant"], events["user"] = np.arange(most + 2), START_MS, 9, 1
+    entities, client = fresh(redis_url, prefix=(prefix := uuid.uuid4().hex[:12])), Redis.from_url(redis_url)
+    await observe(entities, events[:most], np.zeros(most, int))
+    assert [len(row) for row in await rows_of_merchants(client, prefix)] == [MAX_ENTITY_ROW_BYTES]
+    assert entities.dropped == 0
+    await observe(entities, events[most : most + 1], np.zeros(1, int))
+    assert entities.dropped == 1
+    after = await observe(entities, events[most + 1 :], np.zeros(1, int))  # the row is compacted before
+    await entities.close()
+    await client.aclose()
+    assert (entities.dropped, after.sequences[0, MERCHANT]) == (1, most + 1)
+
+
+async def test_workers_that_compact_the_same_rows_lose_nothing(redis_url: str) -> None:
+    events, partitions = payments(900, few=4)
+    prefix = uuid.uuid4().hex[:12]
+    workers = [fresh(redis_url, prefix=prefix) for _ in range(3)]
+    parts = [await observe(workers[i // 5 % 3], events[i : i + 5], partitions[i : i + 5]) for i in range(0, len(events), 5)]
+    for worker in workers:
+        await worker.close()
+    values, sequences = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "sequences"))
+    assert_same(EntityAnswer(values, sequences, available=True), expected(events))
 
 
 async def test_golden_vectors_hold_on_redis(redis_url: str) -> None:

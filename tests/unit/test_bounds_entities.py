@@ -4,6 +4,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from redis.exceptions import MovedError, ResponseError
 
 from assay.schemas import limits
 from assay.tables import entities as module
-from assay.tables import redis_link
+from assay.tables import entity_call, redis_link
 from assay.tables.entities import Entities, EntityAnswer
-from assay.tables.entity_layout import BACK
+from assay.tables.entity_layout import BACK, TAIL
+from assay.tables.entity_rows import PREFIX_BYTES
 from assay.tables.entity_state import State
 from assay.tables.events import EVENT, Events
 from assay.tables.redis_link import OUTAGES, Command, RedisLink
@@ -141,7 +143,7 @@ async def test_i5_max_refusals_one_more_is_not_asked_for(stand: Stand) -> None:
 
 
 def row_with(people: int) -> bytes:
-    """A row with every tile of every ring, 256 users and instruments, and so many devices."""
+    """A compacted row with every tile of every ring, 256 users and instruments, and so many devices."""
     header = struct.pack("<2d", 5_000.0, 1.7e12)
     for back in BACK:
         header += struct.pack("<4Id", 1000, 9, 0, back, 1.0)
@@ -149,13 +151,21 @@ def row_with(people: int) -> bytes:
     header += struct.pack("<4H", *crowds, 0)
     tiles = b"".join(struct.pack("<4Id", 1000 - age, 9, 0, 0, 1.0) for back in BACK for age in range(back, 0, -1))
     row = header + tiles + struct.pack("<I", 900) * sum(crowds) + bytes(range(256)) * 2 + bytes(people)
-    return row + bytes(-len(row) % 8)
+    row += bytes(-len(row) % 8)
+    return struct.pack("<2I", len(row), 0) + row
 
 
-def test_i5_max_entity_row_bytes_one_person_more_is_not_read() -> None:
-    assert len(row_with(256)) == limits.MAX_ENTITY_ROW_BYTES
-    assert State.of_rows([row_with(256)]) is not None
-    assert State.of_rows([row_with(257)]) is None
+def test_i5_max_entity_base_bytes_one_person_more_is_not_read() -> None:
+    merchant = np.ones(1, np.uint8)
+    assert len(row_with(256)) == PREFIX_BYTES + limits.MAX_ENTITY_BASE_BYTES
+    assert State.of_rows([row_with(256)], merchant) is not None
+    assert State.of_rows([row_with(257)], merchant) is None
+
+
+def test_i5_max_entity_row_bytes_is_the_bound_that_the_function_has() -> None:
+    code = Path(entity_call.__file__).with_name("entity_windows.lua").read_text()
+    assert f"local MOST_BYTES = {limits.MAX_ENTITY_ROW_BYTES}" in code
+    assert PREFIX_BYTES + limits.MAX_ENTITY_BASE_BYTES + 4_096 * TAIL.itemsize == limits.MAX_ENTITY_ROW_BYTES
 
 
 async def test_i5_redis_catch_up_s_later_what_waits_goes_on_waiting(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
