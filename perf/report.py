@@ -89,7 +89,10 @@ def _ratios(drains: Sequence[Drain]) -> str:
     full = min((one.full_tier or 0.0 for one in ours), default=0.0)
     evidence = min((one.evidence or 0.0 for one in ours), default=0.0)
     compared = f"Ratios of medians: {', '.join(said)}. " if said else ""
-    return f"{compared}Of Assay's decisions at least {full:.1%} are in the full tier; {evidence:.1%} as many records of evidence, of what changed in windows of risk too."
+    return (
+        f"{compared}Of Assay's decisions at least {full:.1%} are in the full tier; "
+        f"{evidence:.1%} as many records of evidence, that of changed risk rows included."
+    )
 
 
 def _stage_table(ours: Sequence[Drain]) -> str:
