@@ -21,7 +21,9 @@ Map = Annotated[
     ),
 ]
 MapFile = Annotated[Path | None, typer.Option("--map-file", help="The same as YAML, FIELD: COLUMN a line; --map wins.")]
-Label = Annotated[str, typer.Option("--label", help="Column that is true, or 1, for fraud.")]
+Label = Annotated[
+    str, typer.Option("--label", help="Column that is true, or 1, for fraud; empty: not known yet, so not learnt from.")
+]
 From = Annotated[
     datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], metavar="DAY", help="First day that is read (UTC).")
 ]

@@ -82,7 +82,7 @@ def score(
                 tally.add(judged)
                 write(judged, loaded.version)
     labels = None if history.labels is None else history.labels[first:]
-    summary = tally.summary(labels, loaded.manifest.costs)
+    summary = tally.summary(labels, loaded.manifest.costs, history.labelled[first:])
     _show(summary, out)
     if json_:
         import json

@@ -74,6 +74,7 @@ def train(
             rates=Rates.load(settings.rates or SHIPPED_RATES),
             batch=batch,
             label_delay_days=label_delay,
+            labelled=history.labelled,
             split=Split(holdout=holdout, warm_up_days=warm_up, gap_days=gap),
             seed=seed,
             nthread=threads,

@@ -100,8 +100,13 @@ class Tally:
         self._scores.append(verdicts.score)
         self._amounts.append(judged.features[:, _AMOUNT])
 
-    def summary(self, fraud: npt.NDArray[np.bool_] | None, costs: Costs) -> dict[str, Any]:
-        """Counts, and with labels, bool (n,), ranking and money; beside them as many alerts by amount alone."""
+    def summary(
+        self, fraud: npt.NDArray[np.bool_] | None, costs: Costs, labelled: npt.NDArray[np.bool_] | None = None
+    ) -> dict[str, Any]:
+        """Counts, and with labels, bool (n,), ranking and money; beside them as many alerts by amount alone.
+
+        Those that are not `labelled`, bool (n,), are neither fraud nor genuine, and count in neither ranking nor money.
+        """
         summary: dict[str, Any] = {
             "transactions": sum(self.actions.values()),
             "actions": {action.value: self.actions[action.value] for action in Action},
@@ -110,8 +115,9 @@ class Tally:
         }
         if fraud is None or not self._scores:
             return summary
-        actions, scores = np.concatenate(self._severe), np.concatenate(self._scores)
-        amounts = np.nan_to_num(np.concatenate(self._amounts).astype(np.float64))
+        kept = np.ones(len(fraud), np.bool_) if labelled is None else labelled
+        actions, scores, fraud = np.concatenate(self._severe)[kept], np.concatenate(self._scores)[kept], fraud[kept]
+        amounts = np.nan_to_num(np.concatenate(self._amounts).astype(np.float64))[kept]
         declined, reviewed = actions == list(Action).index(Action.DECLINE), actions == list(Action).index(Action.REVIEW)
         rank = np.empty(len(amounts), np.int64)
         rank[np.argsort(-amounts, kind="stable")] = np.arange(len(amounts))
@@ -121,5 +127,6 @@ class Tally:
             summary
             | known
             | outcome(declined, reviewed, amounts, fraud, costs)
+            | {"transactions": len(kept), "labelled": int(kept.sum())}
             | {"amount_alone": ranking(amounts, fraud) | outcome(*by_amount, amounts, fraud, costs)}
         )

@@ -30,11 +30,13 @@ _TRANSACTIONS = TypeAdapter(list[Transaction])
 class History:
     """n transactions in the order of their time (ties: of the file); each is made and checked when it is asked for.
 
-    `labels`: bool (n,), True for fraud; None where the file has none.
+    `labels`: bool (n,), True for fraud; None where the file has none. `labelled`: bool (n,), False where the file does not say
+    (yet): such a payment is seen by later ones' features, and is neither learnt from nor counted as genuine.
     """
 
     path: Path
     labels: npt.NDArray[np.bool_] | None
+    labelled: npt.NDArray[np.bool_]
     times_ms: npt.NDArray[np.int64]
     _frame: pl.DataFrame
     _fields: Mapping[str, Column]
@@ -68,7 +70,8 @@ class History:
         kept = np.ones(len(self), np.bool_)
         kept[refused] = False
         labels = None if self.labels is None else self.labels[kept]
-        return History(self.path, labels, self.times_ms[kept], self._frame.filter(kept), self._fields), first
+        frame = self._frame.filter(kept)
+        return History(self.path, labels, self.labelled[kept], self.times_ms[kept], frame, self._fields), first
 
     def _documents(self, start: int, stop: int) -> list[dict[str, Any]]:
         rows = self._frame[start:stop]
@@ -117,7 +120,8 @@ def read_history(
         )
     frame = frame.sort(_TIME, maintain_order=True)
     labels = _labels(frame, label, path) if label in frame.columns else None
-    return History(path, labels, frame[_TIME].fill_null(0).to_numpy(), frame, fields)
+    labelled = np.ones(len(frame), np.bool_) if labels is None else _said(frame, label).to_numpy()
+    return History(path, labels, labelled, frame[_TIME].fill_null(0).to_numpy(), frame, fields)
 
 
 def read_table(path: Path) -> pl.DataFrame:
@@ -178,13 +182,20 @@ def _time(column: Column, frame: pl.DataFrame) -> pl.Expr:
 
 def _labels(frame: pl.DataFrame, label: str, path: Path) -> npt.NDArray[np.bool_]:
     texts = frame[label].cast(pl.String).str.to_lowercase()
-    wrong = ~texts.is_in([*_TRUE, *_FALSE]).fill_null(False)
+    wrong = _said(frame, label) & ~texts.is_in([*_TRUE, *_FALSE]).fill_null(False)
     if wrong.any():
         at = int(wrong.arg_max() or 0)
         raise InputError(
-            f"{path}, row {frame[_ROW][at]}: {label} is no label", expected="true or false, 1 or 0", got=repr(frame[label][at])
+            f"{path}, row {frame[_ROW][at]}: {label} is no label",
+            expected="true or false, 1 or 0, or nothing",
+            got=repr(frame[label][at]),
         )
-    return texts.is_in(_TRUE).to_numpy()
+    return texts.is_in(_TRUE).fill_null(False).to_numpy()
+
+
+def _said(frame: pl.DataFrame, label: str) -> pl.Series:
+    """Whether there is a label at all: an empty field of a CSV file is none."""
+    return frame[label].cast(pl.String).fill_null("") != ""
 
 
 def _values(field: str, column: Column, rows: pl.DataFrame) -> list[Any]:

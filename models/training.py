@@ -64,6 +64,7 @@ def train(
     label_delay_days: float = LABEL_DELAY_DAYS,
     costs: Costs | None = None,
     split: Split | None = None,
+    labelled: npt.ArrayLike | None = None,
     seed: int = 7,
     nthread: int = 2,
     progress: Progress | None = None,
@@ -71,8 +72,10 @@ def train(
     """Train on transactions in the order of their time with their labels, bool (n,), True for fraud; write the bundle to `out`.
 
     `batch`: the batch features that were loaded meanwhile. `label_delay_days`: how long after a payment its fraud became known;
-    features of later payments count it from then on. Raises InputError where there is too little fraud to learn from,
-    BundleError where `out` can't be written.
+    features of later payments count it from then on. `labelled`, bool (n,): what has no label (yet) is neither fraud nor
+    genuine; it fills the features of later payments, and nothing is learnt or measured on it.
+
+    Raises InputError where there is too little fraud to learn from, BundleError where `out` can't be written.
     """
     fraud = np.asarray(labels, np.bool_)
     told: Progress = progress or _silent
@@ -95,6 +98,7 @@ def train(
         out,
         costs=costs,
         split=split,
+        labelled=None if labelled is None else np.asarray(labelled, np.bool_),
         seed=seed,
         nthread=nthread,
         progress=told,
@@ -109,13 +113,14 @@ def train_on_features(
     *,
     costs: Costs | None = None,
     split: Split | None = None,
+    labelled: Flags | None = None,
     seed: int = 7,
     nthread: int = 2,
     progress: Progress | None = None,
 ) -> Bundle:
-    """The same from features, float32 (n, F), with the time (epoch ms) and label of each row."""
+    """The same from features, float32 (n, F), with the time (epoch ms) and label of each row, and whether it has one."""
     costs, split, told = costs or Costs(), split or Split(), progress or _silent
-    learn, tune, held = divide(times_ms, fraud, split)
+    learn, tune, held = divide(times_ms, fraud, split, labelled)
     members = grow(
         features[learn],
         fraud[learn],
@@ -161,12 +166,14 @@ def _quality(
 
 
 def divide(
-    times_ms: Times, fraud: Flags, split: Split
+    times_ms: Times, fraud: Flags, split: Split, labelled: Flags | None = None
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Row numbers to learn from, to tune on and held out, in the order of time. Raises InputError where fraud is missing."""
     order = np.argsort(times_ms, kind="stable")
     if len(order):
         order = order[times_ms[order] >= times_ms[order[0]] + split.warm_up_days * DAY_MS]
+    if labelled is not None:
+        order = order[labelled[order]]
     held_from = len(order) - round(len(order) * split.holdout)
     held, before = order[held_from:], order[:held_from]
     if len(held):

@@ -171,6 +171,21 @@ def test_foreign_columns_are_mapped(tmp_path):
     assert read_history(path, mapping, label="bad").labels.tolist() == [False, True]
 
 
+def test_a_payment_without_a_label_is_neither_fraud_nor_genuine(tmp_path):
+    path = tmp_path / "young.csv"
+    path.write_text("who,shop,amount,when,bad\n1,a,1,1767225600000,1\n2,b,2,1767225601000,0\n3,c,3,1767225602000,\n")
+    fields = ["transaction_id=#", "user_id=who", "merchant.id=shop", "amount=amount", "timestamp=when", "currency=EUR"]
+    history = read_history(path, parse_mapping(fields), label="bad")
+    assert history.labels.tolist() == [True, False, False]
+    assert history.labelled.tolist() == [True, True, False]
+
+
+def test_nothing_is_learnt_tuned_or_measured_on_what_has_no_label():
+    times_ms, labelled = np.arange(600), np.arange(600) % 3 > 0
+    parts = divide(times_ms, np.arange(600) % 4 == 1, Split(), labelled)
+    assert sorted(np.concatenate(parts).tolist()) == np.flatnonzero(labelled).tolist()
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -272,6 +287,10 @@ def test_a_backtest_judges_every_row_once(simulated, trained):
     assert summary["declined"] == summary["actions"]["decline"]
     assert summary["amount_alone"]["declined"] == summary["declined"]
     assert summary["money_saved"] > summary["amount_alone"]["money_saved"]
+    half = np.arange(1_000) % 2 == 0  # the others have no label yet
+    of_half = tally.summary(history.labels[5_000:], Costs(), half)
+    assert (of_half["transactions"], of_half["labelled"]) == (1_000, 500)
+    assert of_half["fraud"] == history.labels[5_000:][half].sum() < summary["fraud"]
 
 
 @pytest.mark.skipif(not HANDBOOK.exists(), reason="the Handbook's transactions are not here")
