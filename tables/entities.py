@@ -119,13 +119,17 @@ class Entities:
         self.waiting = 0  # transactions that were answered without Redis, and that it is still to learn of
         self.dropped = 0  # transactions that it will never learn of, and single entities that had no room for one
         self._compactions: list[Command] = []  # for whatever is sent next: nobody waits for them
-        self.unreadable_rows = 0  # that were looked up, and are not what this version writes
+        self.unreadable_rows = 0  # that are not what this version writes
+        self._behind_since: float | None = None  # when the first of what waits came, by the clock
         self.newest_ms: dict[str, float] = {}  # by feature that is looked up: as of when its newest value is, epoch, ms
 
     @property
     def behind_s(self) -> float:
-        """Seconds that the oldest observation which Redis has not taken waits; 0 where none does."""
-        return max(0.0, self._clock() - self._queue[0].since) if self._queue else 0.0
+        """Seconds since the first observation came that Redis did not take in time; 0 once it has taken all that waits.
+
+        What is dropped meanwhile makes nothing younger.
+        """
+        return 0.0 if self._behind_since is None else max(0.0, self._clock() - self._behind_since)
 
     @property
     def resting(self) -> bool:
@@ -178,6 +182,7 @@ class Entities:
                 batch.give_up()
                 asked.look_ups = NO_LOOK_UPS  # what they would say is of no use to anybody
                 self.waiting += batch.transactions
+                self._behind_since = asked.since if self._behind_since is None else self._behind_since
                 while self.waiting > MAX_WAITING_OBSERVATIONS and self._queue[0].observed.given_up:
                     self._drop(self._queue[0])
 
@@ -236,7 +241,17 @@ class Entities:
                 self._drop(asked)
             raise
         self._failures = 0
+        if batch.given_up:
+            for call, reply in zip(batch.calls, batch.replies, strict=True):
+                call.tidy(reply)
+            self._note(batch)
         self._leave(asked)
+
+    def _note(self, batch: Observed) -> None:
+        """What the rows that a micro-batch was answered with want done, and what they had no room for."""
+        self._compactions += [call.compaction for call in batch.calls if call.compaction is not None]
+        self.dropped += sum(call.full for call in batch.calls)
+        self.unreadable_rows += sum(call.unreadable for call in batch.calls)
 
     def _recover(self) -> asyncio.Task[None]:
         if self._recovery is None or self._recovery.done():
@@ -259,6 +274,7 @@ class Entities:
 
     def _failed(self) -> None:
         self._failures += 1
+        self._compactions = []  # whoever answers next may be another, with other rows
         if self.resting:
             self._rests_until = self._clock() + self._rest
 
@@ -271,6 +287,8 @@ class Entities:
         batch.done = True
         if batch.given_up:
             self.waiting -= batch.transactions
+            if not self.waiting:
+                self._behind_since = None
 
     def _drop(self, asked: _Asked) -> None:
         self._leave(asked)
@@ -282,8 +300,7 @@ class Entities:
         if read is None:
             return _unavailable(batch, "unreadable")
         windows, sequences = read
-        self._compactions += [call.compaction for call in batch.calls if call.compaction is not None]
-        self.dropped += sum(call.full for call in batch.calls)
+        self._note(batch)
         values = np.full((batch.transactions, REDIS_FEATURES), np.nan, np.float32)
         values[:, :ENTITY_FEATURES] = windows
         found = asked.look_ups.read(asked.found, values)

@@ -21,7 +21,8 @@ from assay.tables.events import Events
 from assay.tables.features import DAY, ENTITIES
 from assay.tables.redis_link import Command
 
-_COMPARED = 24  # bytes at the beginning of a row that tell its base from those before and after it
+EMPTY_ROW = bytes(8)
+_COMPARED = 24  # bytes at either end of a row that tell it from those before and after it
 EXPIRE_S = layout.KEPT_S + DAY  # a row is of no use after that; the day is for event time behind the wall clock
 NEW_ROW = [bytes(8), [None], 0]  # what a call is answered with that is about one row, which is not there
 
@@ -59,37 +60,61 @@ class ShardCall:
     offsets: npt.NDArray[np.int64]
     partition: npt.NDArray[np.int64]
     compaction: Command | None = None  # of rows that it was answered with
-    full: int = 0  # observations that were not kept, since their row is as long as it may be
+    full: int = 0  # observations that were not kept, since their row is as long as it may be, or is none
+    unreadable: int = 0  # rows that are none
 
     def command(self) -> tuple[bytes, bytearray, bytes]:
         return self.head, self.payload, b"\r\n"
 
     def read(self, reply: object, seen: layout.Observations, values: Any, sequences: Any) -> bool:
         """Fold the observations onto the rows of the reply, which are those from before; False if it can't be read."""
-        if not (isinstance(reply, list) and list(map(type, reply)) == [bytes, list, int]):
+        if (taken := self._taken(reply)) is None:
             return False
-        before, rows, self.full = reply
-        if len(before) != 8 * (self.partition.max() + 1) or len(rows) != len(self.kinds):
-            return False
-        state = State.of_rows(rows, self.kinds)
-        if state is None:
-            return False
-        self._compact(state, rows)
+        before, rows = taken
+        state = self._state(rows, np.arange(len(rows)))
         fresh = self.offsets > np.frombuffer(before, "<f8")[self.partition]
         state.fold(self.index.astype(np.int64) - 1, fresh, seen.of(self.rows), self.rows, values, sequences)
         return True
 
-    def _compact(self, state: State, rows: Sequence[bytes]) -> None:
-        """Rows with long tails are to become what was just made of them, before the micro-batch's own observations."""
+    def tidy(self, reply: object) -> None:
+        """Of an answer that nobody waits for: it has the longest rows, which are to be compacted."""
+        if (taken := self._taken(reply)) is not None:
+            long = np.array([number for number, row in enumerate(taken[1]) if row], np.int64)
+            self._state([taken[1][number] for number in long.tolist()], long)
+
+    def _taken(self, reply: object) -> tuple[bytes, list[bytes]] | None:
+        """Offsets applied before, and rows; None if it is no answer of ours."""
+        if not (isinstance(reply, list) and list(map(type, reply)) == [bytes, list, int]):
+            return None
+        before, rows, self.full = reply
+        if len(before) != 8 * (self.partition.max() + 1) or len(rows) != len(self.kinds):
+            return None
+        return before, rows
+
+    def _state(self, rows: Sequence[bytes], which: npt.NDArray[np.int64]) -> State:
+        """What the rows of these entities of the call hold. One that can't be read is as if it were not there, and emptied."""
+        kinds = self.kinds[which]
+        state, broken = State.of_rows(rows, kinds), np.zeros(0, np.int64)
+        if state is None:
+            whole = [State.of_rows([row], kinds[i : i + 1]) is not None for i, row in enumerate(rows)]
+            broken = np.flatnonzero(np.logical_not(whole))
+            state = State.of_rows([row if fine else None for row, fine in zip(rows, whole, strict=True)], kinds)
+            assert state is not None
+            self.unreadable = len(broken)
         long = np.flatnonzero(state.tails >= layout.COMPACTED_FROM)
-        if not long.size:
-            return
+        if long.size or broken.size:
+            news = [*state.rows(long), *[EMPTY_ROW] * len(broken)]
+            changed = np.concatenate([long, broken])
+            self._compact([rows[i] for i in changed.tolist()], news, which[changed])
+        return state
+
+    def _compact(self, rows: Sequence[bytes], news: Sequence[bytes], which: npt.NDArray[np.int64]) -> None:
+        """These rows are to become what was just made of them, before the micro-batch's own observations."""
         parts = [struct.pack("<II", EXPIRE_S, 0)]
-        for slot, new in zip(long.tolist(), state.rows(long), strict=True):
-            row = rows[slot]
-            parts += (row[:_COMPARED], struct.pack("<II", len(row), len(new)), new)
+        for row, new in zip(rows, news, strict=True):
+            parts += (struct.pack("<II", len(row), len(new)), row[:_COMPARED], row[-_COMPARED:], new)
         payload = b"".join(parts)
-        head = _head(self.tag, _compacting(library()[1]), [], self.kinds[long], self.digests[long], len(payload))
+        head = _head(self.tag, _compacting(library()[1]), [], self.kinds[which], self.digests[which], len(payload))
         self.compaction = Command(self.tag, (head, payload, b"\r\n"))
 
 
@@ -106,7 +131,7 @@ class Observed:
     replies: Sequence[object] = ()  # once it is done: whoever has the connection sends the first of the queue, whosever it is
 
     def give_up(self) -> None:
-        """Nobody waits for the answer any more: ask for none."""
+        """Nobody waits for the answer any more: ask for little of it."""
         self.given_up = True
         for call in self.calls:
             call.payload[layout.QUIET] = 1

@@ -12,18 +12,20 @@
 --   KEYS[2..]  the rows of the distinct entities of this micro-batch, in the order of the payload
 --
 -- appends the observations of one micro-batch and shard, and answers with the offsets applied before, each row as it was
--- before, and how many observations found their row full. A record whose offset is not beyond the last one applied before the
--- call changes nothing. All is computed before anything is written, so that an error leaves everything as it was.
+-- before, and how many observations found their row full, or none that it is. Where nobody waits for the answer, it has the
+-- longest rows alone, for whoever sends to compact. A record whose offset is not beyond the last one applied before the call
+-- changes nothing. All is computed before anything is written, so that an error leaves everything as it was.
 --
 --   FCALL assay_compact N KEYS... PAYLOAD
 --
--- puts a base in the place of what it was made from, where that still stands.
+-- puts a base in the place of what it was made from, where that still stands: as long, with the same first and last bytes.
 
 local RECORD_BYTES, TAIL_BYTES = 40, 24
 local PREFIX = '\0\0\0\0\0\0\0\0' -- of a row without a base
 local MOST_BYTES = 105464 -- of a row
+local LONG_TAIL = 512 * TAIL_BYTES -- to be compacted even where nobody waits for an answer
 local KEYS_A_READ = 2000 -- Lua's C stack takes 8,000 values
-local COMPARED = 24 -- bytes at the beginning of a row that tell a base from those before and after it
+local COMPARED = 24 -- bytes
 
 local function observe(keys, args)
   -- Inside a library these exist only while a registered function runs.
@@ -51,15 +53,14 @@ local function observe(keys, args)
     at = at + RECORD_BYTES
   end
 
-  local stored, rows, full, entities = {}, {}, 0, #keys - 1
+  local stored, tail_of, rows, full, entities = {}, {}, {}, 0, #keys - 1
   for from = 1, entities, KEYS_A_READ do
     local to = math.min(from + KEYS_A_READ - 1, entities)
     local found = call('MGET', unpack_list(keys, from + 1, to + 1))
     for i = from, to do
       local row = found[i - from + 1] or PREFIX
-      local tail = #row - #PREFIX - unpack('<I4', row)
-      if tail < 0 or tail % TAIL_BYTES ~= 0 then error('what an entity has is no row') end
       stored[i] = row
+      tail_of[i] = #row < #PREFIX and -1 or #row - #PREFIX - unpack('<I4', row)
     end
   end
   local observed = at + 2 * entities -- where the numbers of the observations begin, entity after entity
@@ -75,7 +76,8 @@ local function observe(keys, args)
     end
     observed = observed + 2 * observations
     if more then
-      if #stored[entity] + #more > MOST_BYTES then
+      local tail = tail_of[entity]
+      if tail < 0 or tail % TAIL_BYTES ~= 0 or #stored[entity] + #more > MOST_BYTES then
         full = full + #more / TAIL_BYTES
       else
         rows[entity] = stored[entity] .. more
@@ -90,7 +92,11 @@ local function observe(keys, args)
   end
   call('HSET', keys[1], unpack_list(changes))
   call('EXPIRE', keys[1], 2 * expire_s) -- outlives every row of the shard, or a replay would count twice
-  if quiet == 1 then return { '', {}, full } end
+  if quiet == 1 then
+    for entity = 1, entities do
+      if tail_of[entity] < LONG_TAIL then stored[entity] = '' end
+    end
+  end
   for i = 1, partitions do before[i] = struct.pack('<d', before[i]) end
   return { concat(before), stored, full }
 end
@@ -101,10 +107,13 @@ local function compact(keys, args)
   local expire_s, _, at = unpack('<I4I4', payload)
   local expire = string.format('%.0f', expire_s)
   for i = 1, #keys do
-    local first, read, bytes = sub(payload, at, at + COMPARED - 1), unpack('<I4I4', payload, at + COMPARED)
-    at = at + COMPARED + 8
+    local read, bytes, first, last
+    read, bytes, at = unpack('<I4I4', payload, at)
+    local compared = math.min(COMPARED, read)
+    first, last = sub(payload, at, at + compared - 1), sub(payload, at + compared, at + 2 * compared - 1)
+    at = at + 2 * compared
     local row = call('GET', keys[i])
-    if row and #row >= read and sub(row, 1, COMPARED) == first then
+    if row and sub(row, 1, compared) == first and sub(row, read - compared + 1, read) == last then
       call('SET', keys[i], sub(payload, at, at + bytes - 1) .. sub(row, read + 1), 'EX', expire)
     end
     at = at + bytes

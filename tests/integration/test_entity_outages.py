@@ -10,10 +10,12 @@ from redis.asyncio import Redis
 
 from assay.schemas import limits
 from assay.schemas.errors import ServiceError, SettingError
+from assay.schemas.limits import MAX_ENTITY_BASE_BYTES, MAX_ENTITY_ROW_BYTES
 from assay.tables import entities as entities_module
 from assay.tables.entities import Entities, EntityAnswer
 from assay.tables.entity_call import library
-from assay.tables.entity_layout import LAYOUT_VERSION
+from assay.tables.entity_layout import LAYOUT_VERSION, TAIL
+from assay.tables.features import ENTITIES
 
 from .entity_payments import UNHURRIED_S, assert_same, expected, fresh, observe, payments
 from .own_redis import OwnRedis
@@ -184,8 +186,8 @@ async def test_a_micro_batch_that_redis_keeps_refusing_is_dropped_so_that_others
     entities = fresh(own_redis.url, prefix="poisoned", rest=0.0)
     await entities.start()
     client = Redis.from_url(own_redis.url)
-    key = b"{poisoned:0}:%d:m" % LAYOUT_VERSION + (77).to_bytes(8, "little")
-    await client.set(key, "not a row")
+    key = b"{poisoned:0}:%d:applied:" % LAYOUT_VERSION
+    await client.set(key, "not a hash")
     assert_unavailable(await entities.observe(events[:20], partitions[:20]), "refused")
     await until_caught_up(entities)
     await client.delete(key)
@@ -194,6 +196,55 @@ async def test_a_micro_batch_that_redis_keeps_refusing_is_dropped_so_that_others
     await entities.close()
     assert entities.dropped == 20
     assert_same(answer, expected(events[20:]))
+
+
+async def test_a_row_that_is_none_heals_and_lowers_no_tier(own_redis: OwnRedis) -> None:
+    events, partitions = payments(30)
+    events["merchant"] = 77
+    entities = fresh(own_redis.url, prefix="broken")
+    client = Redis.from_url(own_redis.url)
+    await client.set(b"{broken:0}:%d:m" % LAYOUT_VERSION + (77).to_bytes(8, "little"), "not a row")
+    await observe(entities, events[:10], partitions[:10])  # its row can't take them
+    answer = await observe(entities, events[10:], partitions[10:], 10)
+    await entities.close()
+    await client.aclose()
+    assert (entities.unreadable_rows, entities.dropped) == (1, 10)
+    assert answer.sequences[:, ENTITIES.index("merchant")].tolist() == [*range(1, 21)]
+
+
+async def test_what_waited_for_a_busy_merchant_is_all_in_its_row(own_redis: OwnRedis) -> None:
+    events, partitions = payments(9_001, few=3)
+    events["merchant"] = 77
+    ours = False
+    entities = fresh(own_redis.url, may_write=lambda: ours)
+    for start in range(0, 9_000, 250):
+        await entities.observe(events[start : start + 250], partitions[start : start + 250])
+    assert entities.waiting == 9_000 > (MAX_ENTITY_ROW_BYTES - MAX_ENTITY_BASE_BYTES) // TAIL.itemsize
+    ours = True
+    await until_caught_up(entities)
+    answer = await observe(entities, events[9_000:], partitions[9_000:])
+    await entities.close()
+    want = expected(events)
+    assert entities.dropped == 0
+    assert_same(answer, EntityAnswer(want.values[9_000:], want.sequences[9_000:], available=True))
+
+
+async def test_a_base_takes_the_place_only_of_what_it_was_made_from(own_redis: OwnRedis) -> None:
+    events, partitions = payments(10)
+    events["merchant"] = 77
+    entities, client = fresh(own_redis.url, prefix="other"), Redis.from_url(own_redis.url)
+    await observe(entities, events[:9], partitions[:9], 1)  # a base waits to be sent
+    key = b"{other:0}:%d:m" % LAYOUT_VERSION + (77).to_bytes(8, "little")
+    row = await client.get(key)
+    at = len(row) - 2 * TAIL.itemsize
+    other = row[:at] + row[at - TAIL.itemsize : at] * 2  # as after a failover that lost the last appends
+    await client.set(key, other)
+    await observe(entities, events[9:], partitions[9:])
+    after = await client.get(key)
+    await entities.close()
+    await client.aclose()
+    assert after[: len(other)] == other
+    assert len(after) == len(other) + TAIL.itemsize
 
 
 async def test_loading_is_idempotent_and_versions_live_side_by_side(own_redis: OwnRedis) -> None:

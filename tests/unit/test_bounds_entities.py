@@ -122,6 +122,15 @@ async def test_i5_max_waiting_observations_one_more_drops_and_counts_the_oldest(
     assert (stand.entities.waiting, stand.entities.dropped) == (limits.MAX_WAITING_OBSERVATIONS, 1)
 
 
+async def test_what_is_dropped_makes_nothing_younger_that_waits(stand: Stand) -> None:
+    await stand.rest()
+    for _ in range(2 * limits.MAX_WAITING_OBSERVATIONS // 10_000):
+        stand.clock.now += 20.0
+        await stand.observe(10_000)
+    assert stand.entities.dropped > 0
+    assert stand.entities.behind_s == stand.clock.now
+
+
 async def test_i5_max_caught_up_at_once_one_more_is_sent_behind_the_answer(stand: Stand) -> None:
     stand.link.refuses, stand.link.hangs = None, True
     stand.entities._deadline = 0.0

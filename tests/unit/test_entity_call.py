@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.tables.entity_call import NEW_ROW, Keyspace, observed
+from assay.tables.entity_call import EMPTY_ROW, NEW_ROW, Keyspace, observed
 from assay.tables.entity_layout import BACK, CROWDS, MAX_RECORDS, PEOPLE, TAIL
 from assay.tables.entity_rows import RINGS, TILE_BYTES
 from assay.tables.entity_state import State
@@ -39,11 +39,22 @@ def test_offsets_that_were_applied_before_are_read_and_not_folded_again() -> Non
     "reply",
     [
         *(None, 7, b"", [], [BEFORE], [BEFORE, [None]], [BEFORE, b"", 0], [b"", [None], 0], [BEFORE, [], 0]),
-        *([BEFORE, [None, None], 0], [BEFORE, [b"not a row"], 0], [BEFORE, [None], b""]),
+        *([BEFORE, [None, None], 0], [BEFORE, [None], b""]),
     ],
 )
 def test_an_answer_that_is_none_is_not_read(reply: Any) -> None:
     assert observed(payments(), np.zeros(1, np.int64), Keyspace("x", "", 1)).read([reply]) is None
+
+
+def test_a_row_that_is_none_is_emptied_and_costs_nobody_an_answer() -> None:
+    batch = observed(payments(), np.zeros(1, np.int64), Keyspace("x", "", 1))
+    answer = batch.read([[BEFORE, [b"not a row"], 0]])
+    assert answer is not None
+    assert answer[1].tolist() == [[0, 0, 1, 0, 0]]
+    [call] = batch.calls
+    assert call.unreadable == 1
+    assert call.compaction is not None
+    assert bytes(call.compaction.parts[1]).endswith(b"not a row" * 2 + EMPTY_ROW)
 
 
 drawn_rows = st.tuples(
