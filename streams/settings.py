@@ -104,7 +104,7 @@ class Settings(BaseSettings):
         description="Days that Redis keeps a decided transaction for its outcomes: 210 bytes each, 740 at most.",
     )
     hash_key: SecretStr = Field(
-        SecretStr("assay-development"), description="Key of the digests that stand for card numbers and identifiers."
+        SecretStr("assay-development"), description="Key of the digests that stand for records with a card number."
     )
 
     # -- logs
