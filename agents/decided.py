@@ -26,7 +26,7 @@ class DecidedBatch:
 
     rows: Decided
     declined: list[Request] = field(default_factory=list)
-    refusals: int = 0  # how many times Redis answered with an error
+    refusals: int = 0  # how many times it could not be kept for a reason that stays
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -41,20 +41,22 @@ class DecidedQueue:
             self.empty.clear()
 
     async def keep(self) -> None:
-        """Keep all of them, one batch after another. Raises one of OUTAGES, and then the rest is still there."""
+        """Keep all of them, one batch after another. Raises whatever stops that, and then the rest is still there."""
         while self._batches:
             batch = self._batches[0]
             try:
                 sequences = await self._rows.keep(batch.rows, own_verdicts(batch.rows))
-            except OUTAGES as error:
-                batch.refusals += "script:" in str(error)  # from within a function: again each time; others pass
+            except Exception as error:
+                # From within a function, or a mistake of ours: again each time; other outages pass.
+                batch.refusals += not isinstance(error, OUTAGES) or "script:" in str(error)
                 if batch.refusals < MAX_REFUSALS:
                     raise
                 log.error("transactions can't be kept: %r", error)
+                self._leave(batch)
                 self._dropped(len(batch))
             else:
+                self._leave(batch)  # first: they are kept, whatever becomes of the evidence
                 self._kept(batch, sequences)
-            self._leave(batch)
 
     def drop(self) -> None:
         """Nothing can be kept any more."""

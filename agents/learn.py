@@ -1,9 +1,11 @@
 """Outcomes: what became of transactions reaches the risk windows of their entities, and the evaluation of live quality.
 
-For each batch of outcomes: find their transactions, apply to the risk rows what they change, write what is known now, and
-only then finish their offsets. A crash between any two of these counts nothing twice and loses nothing: what is known is
-written last, and risk rows take no offset twice. So the order within a partition of outcomes is never left: an outcome whose
-transaction is not kept yet holds back what comes after it in its partition, for at most `OUTCOME_PATIENCE_S`.
+For each batch of outcomes: find their transactions, mark those outcomes that found none, apply to the risk rows what the others
+change, write what is known now, and only then finish their offsets. A crash between any two of these counts nothing twice and
+loses nothing: what is known is written last, and risk rows take no offset twice. So the order within a partition of outcomes is
+never left: an outcome whose transaction is not kept yet holds back what comes after it in its partition, for at most
+`OUTCOME_PATIENCE_S`. Then it is unknown, and by its mark it stays so when it is read again: risk rows are past its offset by
+then, so if its transaction was kept meanwhile, it would be written as known and not be in the rows.
 """
 
 import asyncio
@@ -28,10 +30,10 @@ from assay.streams.settings import Settings
 from assay.streams.topics import Topics
 from assay.tables.entity_call import Keyspace
 from assay.tables.learned_rows import LearnedRows, Sequences
-from assay.tables.learning import Arrived, Learnt, learn, places_of
+from assay.tables.learning import Arrived, Learnt, learn, marks_of, places_of
 from assay.tables.redis_link import OUTAGES, RedisLink
 from assay.tables.risk_call import risk_library
-from assay.tables.transaction_index import index_library
+from assay.tables.transaction_index import Place, index_library
 
 HOLD_PAUSE_S = 0.1  # until it is looked for again, where it is not this worker that keeps it
 LOG_UNKNOWN_S = 60.0
@@ -198,12 +200,12 @@ class Learner:
     async def _apply(self, batch: list[Waiting]) -> set[TP]:
         """Apply outcomes and finish them, in each partition up to the first to be waited for. Returns those partitions."""
         asked, arrived = _valid(batch)
-        places = places_of(arrived, self._rows.keyspace)
-        found = await self._rows.find(places)
-        missing = {each for each, place in zip(asked, places, strict=True) if place not in found}
-        ready, held = self._waiting.ready(batch, missing)
+        places, found = await self._find(arrived)
+        where = dict(zip(asked, places, strict=True))
+        ready, held = self._waiting.ready(batch, {each for each, place in where.items() if place not in found})
         valid, arrived = _valid(ready)
-        learnt = learn(arrived, places_of(arrived, self._rows.keyspace), found)
+        learnt = learn(arrived, [where[each] for each in valid], found)
+        await self._mark([arrived[i] for i in learnt.unknown])
         sequences = await self._rows.count_outcomes(learnt.changes)
         self._evidence.offer_outcomes(arrived, learnt, sequences)  # again, if what follows fails: the first one counts
         if learnt.kept and not await self._rows.remember(learnt.kept):
@@ -211,6 +213,18 @@ class Learner:
         self._quality.count(learnt.labels)
         self._finish(ready, {valid[i]: "unknown" for i in learnt.unknown})
         return held
+
+    async def _find(self, arrived: Sequence[Arrived]) -> tuple[list[Place], dict[Place, bytes]]:
+        """The place of each outcome's transaction, or of the outcome's mark where that is set; and what is in those places."""
+        places = places_of(arrived, self._rows.keyspace)
+        marks = marks_of(arrived, places, self._rows.outcomes)
+        found = await self._rows.find([*places, *marks])
+        return [mark if mark in found else place for place, mark in zip(places, marks, strict=True)], found
+
+    async def _mark(self, unknown: Sequence[Arrived]) -> None:
+        """Before anything behind them is applied."""
+        if unknown:
+            await self._rows.mark(marks_of(unknown, places_of(unknown, self._rows.keyspace), self._rows.outcomes))
 
     def _finish(self, ready: list[Waiting], instead: dict[Waiting, str]) -> None:
         """They are done with: count them by status, or by what is to be counted instead."""

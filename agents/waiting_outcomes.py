@@ -64,7 +64,10 @@ class WaitingOutcomes:
         self._count += len(records)
 
     def next(self, most: int, held: Collection[TP]) -> list[Waiting]:
-        """At most so many, those of a partition in their order; none of the partitions that are held."""
+        """At most so many, those of a partition in their order; none of the partitions that are held.
+
+        The partition that something was finished of longest ago comes first.
+        """
         taken: list[Waiting] = []
         for tp, queue in self._partitions.items():
             if tp not in held:
@@ -93,6 +96,8 @@ class WaitingOutcomes:
                 queue.popleft()
                 self._count -= 1
                 reached[waiting.tp] = waiting.offset + 1
+        for tp in reached:  # not already when they are taken: one that can't be applied stays first until it is left out
+            self._partitions[tp] = self._partitions.pop(tp)
         return reached
 
     def clear(self) -> None:

@@ -5,9 +5,10 @@ goes on. An effect doesn't depend on order, so what comes out is what the stream
 """
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,7 @@ from assay.tables.transaction_index import MARKER as INDEX_MARKER
 
 SWEPT = (RISK_MARKER.decode() + "[a-z]????????", INDEX_MARKER.decode() + "*", "learnt:*")  # `{prefix:shard}:` goes before
 VERDICT = np.dtype([("offset", "<i8"), ("action", "u1"), ("tier", "u1"), ("score", "<f4")])
-DAY_MS = 86_400_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 
 @dataclass(slots=True)
@@ -91,18 +92,29 @@ async def _keep(
 ) -> None:
     """Transactions that have their own decision, and are not older than outcomes find them."""
     rates = Rates.load(settings.rates or SHIPPED_RATES)
-    oldest_ms = time.time() * 1000 - settings.outcome_days * DAY_MS
+    now_ms = time.time() * 1000
     for partition in range(partitions):
         report("transactions", partition, partitions)
         verdicts = await _verdicts(log, settings, partition)
         async for records in log.all_records(settings.transactions, partition):
-            young = [record for record in records if record.timestamp >= oldest_ms]
-            decided = decided_among(young, verdicts, rates)
-            found.kept += len(decided)
-            for start in range(0, len(decided) if rows is not None else 0, MAX_CHANGES_A_CALL):
-                assert rows is not None
-                some = decided[start : start + MAX_CHANGES_A_CALL]
-                await rows.keep(some, own_verdicts(some))
+            for expire_s, young in by_expiry(records, now_ms, settings.outcome_days * DAY_MS):
+                decided = decided_among(young, verdicts, rates)
+                found.kept += len(decided)
+                for start in range(0, len(decided) if rows is not None else 0, MAX_CHANGES_A_CALL):
+                    assert rows is not None
+                    some = decided[start : start + MAX_CHANGES_A_CALL]
+                    await rows.keep(some, own_verdicts(some), expire_s)
+
+
+def by_expiry(records: Sequence[ConsumerRecord], now_ms: float, kept_ms: float) -> Iterator[tuple[int, list[ConsumerRecord]]]:
+    """Those that are still kept, in their order, by how many seconds more: at most an hour more than what is left of it."""
+
+    def hours(record: ConsumerRecord) -> int:
+        return max(0, int((now_ms - record.timestamp) // HOUR_MS))
+
+    young = (record for record in records if now_ms - record.timestamp <= kept_ms)
+    for age, those in groupby(young, hours):
+        yield max(1, int((kept_ms - age * HOUR_MS) / 1000)), list(those)
 
 
 async def _verdicts(log: Log, settings: Settings, partition: int) -> npt.NDArray[np.void]:

@@ -16,8 +16,9 @@ from assay.tables.changes import Changes
 from assay.tables.entity_call import Keyspace
 from assay.tables.redis_link import Command
 from assay.tables.risk_call import RiskCall, read_sequences, risk_calls
-from assay.tables.transaction_index import Decided, Place, find_commands, keep_commands, remember_commands
+from assay.tables.transaction_index import Decided, Place, find_commands, keep_commands, mark_commands, remember_commands
 
+MARKED_S = 7 * 86_400  # Kafka forgets by then where a group was that is gone (offsets.retention.minutes, its default)
 UNREADABLE = "script: an answer that can't be read"  # as an error from within a function: again each time
 
 Sequences = npt.NDArray[np.int64]
@@ -38,11 +39,11 @@ class LearnedRows:
     """Reads and writes of one learner, one at a time. Each raises one of `redis_link.OUTAGES`.
 
     decisions, outcomes: where keys lie, and identities of the topics that offsets are compared within. expire_s: how long a
-    transaction is kept.
+    transaction is kept where nothing else is said.
     """
 
     def __init__(self, link: Link, decisions: Keyspace, outcomes: Keyspace, expire_s: int) -> None:
-        self._link, self.keyspace, self._outcomes, self._expire_s = link, decisions, outcomes, expire_s
+        self._link, self.keyspace, self.outcomes, self._expire_s = link, decisions, outcomes, expire_s
 
     @property
     def connected(self) -> bool:
@@ -55,19 +56,20 @@ class LearnedRows:
     async def close(self) -> None:
         await self._link.disconnect()
 
-    async def keep(self, decided: Decided, verdicts: Changes) -> Sequences:
+    async def keep(self, decided: Decided, verdicts: Changes, expire_s: int | None = None) -> Sequences:
         """Keep transactions (n,) DECIDED, those kept already as they are, and apply our own verdicts of them (m,)."""
-        keeps, calls = keep_commands(decided, self.keyspace, self._expire_s), risk_calls(verdicts, self.keyspace, "verdicts")
+        keeps = keep_commands(decided, self.keyspace, self._expire_s if expire_s is None else expire_s)
+        calls = risk_calls(verdicts, self.keyspace, "verdicts")
         replies = await self._exchange([*keeps, *calls])
         return _sequences(calls, replies[len(keeps) :], len(verdicts))
 
     async def count_outcomes(self, changes: Changes) -> Sequences:
         """Apply what outcomes changed: their offsets are those of the outcomes."""
-        calls = risk_calls(changes, self._outcomes, "outcomes")
+        calls = risk_calls(changes, self.outcomes, "outcomes")
         return _sequences(calls, await self._exchange(calls), len(changes))
 
     async def find(self, places: Sequence[Place]) -> dict[Place, bytes]:
-        """The values of those that are kept."""
+        """The values of those that are kept, and of marks that are set."""
         asked = find_commands(list(dict.fromkeys(places)), self.keyspace)
         distinct = list(dict.fromkeys(places))
         found: dict[Place, bytes] = {}
@@ -76,6 +78,10 @@ class LearnedRows:
                 raise ResponseError(UNREADABLE)
             found |= {distinct[i]: value for i, value in zip(here, values, strict=True) if value is not None}
         return found
+
+    async def mark(self, marks: Sequence[Place]) -> None:
+        """Set marks that outcomes did not find their transactions."""
+        await self._exchange(mark_commands(marks, self.outcomes, MARKED_S))
 
     async def remember(self, changed: Mapping[Place, tuple[bytes, bytes]]) -> bool:
         """Put the second of two values where the first still is. False where another was quicker: then read again."""

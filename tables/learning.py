@@ -11,7 +11,7 @@ from assay.schemas.outcome import Outcome
 from assay.tables.changes import CHANGE, Changes
 from assay.tables.entity_call import Keyspace
 from assay.tables.outcomes import Effect, Heard, effect, label, with_heard
-from assay.tables.transaction_index import ENTITY_KINDS, Decided, Kept, Place, declined_in_full, place_of
+from assay.tables.transaction_index import ENTITY_KINDS, Decided, Kept, Place, declined_in_full, mark_of, place_of
 
 
 class Arrived(NamedTuple):
@@ -75,6 +75,11 @@ def learn(arrived: Sequence[Arrived], places: Sequence[Place], found: Mapping[Pl
 def places_of(arrived: Sequence[Arrived], keyspace: Keyspace) -> list[Place]:
     """Where the transactions of outcomes are kept."""
     return [place_of(keyspace, each.outcome.user_id, each.outcome.transaction_id) for each in arrived]
+
+
+def marks_of(arrived: Sequence[Arrived], places: Sequence[Place], outcomes: Keyspace) -> list[Place]:
+    """Where it is marked that outcomes did not find their transactions, which are kept in these places."""
+    return [mark_of(outcomes, place, each.partition, each.offset) for each, place in zip(arrived, places, strict=True)]
 
 
 def own_verdicts(decided: Decided) -> Changes:

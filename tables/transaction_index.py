@@ -3,6 +3,11 @@
     key     {prefix:shard}:t: and the digests of user (8 bytes) and transaction (16): a user's lie in one shard
     value   ENTRY (72 bytes); once something was heard of it, that too (`tables.outcomes`, at most 530 bytes more)
 
+Beside them, for each outcome that did not find its transaction, a mark that says so:
+
+    key     {prefix:shard}:learnt:unknown: and the identity of the outcomes topic, partition and offset
+    value   UNKNOWN
+
 Valkey 9 takes 210 bytes of memory for one that nothing was heard of, key and expiry included, and 2.3 us of CPU to keep it
 (measured with 400,000 and a prefix of 16 characters).
 """
@@ -27,6 +32,7 @@ from assay.tables.redis_link import Command
 
 VERSION = 1
 MARKER = b"t:"
+UNKNOWN = b"?"
 ENTITY_KINDS = CHANGED_KINDS[1:]  # the user is in the key
 ACTIONS = tuple(Action)
 _TIERS = tuple(Tier)
@@ -176,6 +182,18 @@ def remember_commands(changed: Mapping[Place, tuple[bytes, bytes]], keyspace: Ke
         )
         for shard, here in _by_shard(places).items()
     ]
+
+
+def mark_of(outcomes: Keyspace, transaction: Place, partition: int, offset: int) -> Place:
+    """Where a mark lies that this record of the outcomes topic did not find its transaction: in the shard of that."""
+    record = b"%s:%d:%d" % (outcomes.source.encode(), partition, offset)
+    return Place(transaction.shard, _tag(outcomes, transaction.shard) + b"learnt:unknown:" + record)
+
+
+def mark_commands(marks: Sequence[Place], keyspace: Keyspace, expire_s: int) -> list[Command]:
+    """Commands that set marks, for so many seconds from now."""
+    rest = [UNKNOWN, b"EX", b"%d" % expire_s]
+    return [Command(_tag(keyspace, mark.shard), [b"*5\r\n", _bulk([b"SET", mark.key, *rest])]) for mark in marks]
 
 
 def declined_in_full(decided: Decided) -> npt.NDArray[np.bool_]:

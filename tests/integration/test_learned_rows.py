@@ -3,6 +3,8 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest_asyncio
 from faust.types import TP
 from redis.asyncio import Redis, RedisCluster
 
+from assay.agents import waiting_outcomes
 from assay.agents.decided import DecidedBatch
 from assay.agents.learn import Learner
 from assay.deploy.redis_cluster import local_cluster
@@ -20,7 +23,9 @@ from assay.streams.metrics import Metrics
 from assay.tables.changes import CHANGED_KINDS
 from assay.tables.entity_call import Keyspace
 from assay.tables.events import digest64
-from assay.tables.learned_rows import LearnedRows
+from assay.tables.learned_rows import MARKED_S, LearnedRows
+from assay.tables.learning import own_verdicts
+from assay.tables.outcomes import effect
 from assay.tables.redis_link import Command, RedisLink
 from assay.tables.risk_call import risk_library
 from assay.tables.transaction_index import ACTIONS, DECIDED, VERSION, Kept, index_library, place_of
@@ -89,8 +94,8 @@ class Life:
     def _finish(self, tp: TP, offset: int) -> None:
         self.finished = offset
 
-    def decide(self) -> None:
-        """The transactions of three users, declined in the tier full."""
+    def decide(self, users: Sequence[int] = (0, 1, 2)) -> None:
+        """The transactions of some users, declined in the tier full."""
         rows = np.zeros(3, DECIDED)
         for n, row in enumerate(rows):
             identity = place_of(self.keyspace, f"u-{n}", "t").key[-16:]
@@ -99,7 +104,7 @@ class Life:
         entry["version"], entry["action"], entry["tier"] = VERSION, ACTIONS.index(Action.DECLINE), Tier.FULL.rank
         entry["time_ms"], entry["whole"], entry["base"] = TIME_MS, 100_000, 80_000
         entry["merchant"], entry["instrument"], entry["device"] = 11, [21, 22, 23], 31
-        self.learner.keep([DecidedBatch(rows)])
+        self.learner.keep([DecidedBatch(rows[list(users)])])
 
     def hear(self, first: int, end: int) -> None:
         self.learner.take(fetched(OUTCOMES[first:end], first=first))
@@ -172,6 +177,47 @@ async def test_a_crash_at_any_command_counts_nothing_twice_and_loses_nothing(
     assert lives >= 2 * 4  # before and after: keep, find, count, remember
 
 
+async def known_frauds(redis: Redis, life: Life) -> dict[int, int]:
+    """Digest of a user -> frauds that are known, by what is written with the transactions."""
+    keys = [(n, place_of(life.keyspace, f"u-{n}", "t").key) for n in range(3)]
+    kept = {n: Kept.decode(value) for n, key in keys if (value := await redis.get(key)) is not None}
+    return {digest64(f"u-{n}"): effect(each.known, each.paid).fraud for n, each in kept.items()}
+
+
+async def test_one_that_was_unknown_stays_it_whatever_is_kept_before_it_is_read_again_after_a_crash(
+    redis: Redis, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_outcomes, "OUTCOME_PATIENCE_S", 0.0)
+    lives = 0
+    for killed_at, late in product(range(1, 7), (False, True)):
+        prefix = f"{topic_prefix}{killed_at}-{late}"
+        first, second = Life(redis_url, prefix), Life(redis_url, prefix)
+        first.link.killed_at, first.link.late = killed_at, late
+        first.decide([1, 2])
+        with suppress(Killed):
+            await first.live(0, len(OUTCOMES))
+        second.decide()
+        await second.live(first.finished, 5)
+        lives += first.finished == 0
+        rows = await counts(redis, prefix)
+        for digest, known in (await known_frauds(redis, second)).items():
+            assert rows.get(("user", digest), (0,) * 5)[3] == known, (killed_at, late)
+    assert lives == 2 * 5  # before and after: keep, find, mark, count, remember
+
+
+async def test_marks_of_unknown_outcomes_go_by_themselves(
+    redis: Redis, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_outcomes, "OUTCOME_PATIENCE_S", 0.0)
+    life = Life(redis_url, topic_prefix)
+    life.decide([1, 2])
+    await life.live(0, len(OUTCOMES))
+    marks = [key async for key in redis.scan_iter(match=f"{{{topic_prefix}:*}}:learnt:unknown:*")]
+    assert len(marks) == len(COURSE)
+    for mark in marks:
+        assert 0 < await redis.ttl(mark) <= MARKED_S
+
+
 async def test_what_was_heard_is_kept_as_long_as_the_transaction(redis: Redis, redis_url: str, topic_prefix: str) -> None:
     life = Life(redis_url, topic_prefix)
     life.decide()
@@ -181,6 +227,17 @@ async def test_what_was_heard_is_kept_as_long_as_the_transaction(redis: Redis, r
         value = await redis.get(key)
         assert len(Kept.decode(value).known) == len(COURSE)
         assert 0 < await redis.ttl(key) <= EXPIRE_S
+
+
+async def test_a_transaction_is_kept_for_less_where_that_is_said(redis: Redis, redis_url: str, topic_prefix: str) -> None:
+    life = Life(redis_url, topic_prefix)
+    row = np.zeros(1, DECIDED)
+    row["user"] = digest64("u-0")
+    await life.rows.connect()
+    await life.rows.keep(row, own_verdicts(row), 60)
+    [key] = [key async for key in redis.scan_iter(match=f"{{{topic_prefix}:*}}:t:*")]
+    assert 0 < await redis.ttl(key) <= 60
+    await life.link.disconnect()
 
 
 async def test_a_transaction_that_is_decided_again_keeps_what_was_heard_of_it(

@@ -8,21 +8,23 @@ import numpy as np
 from assay.tables.changes import CHANGED_KINDS, COUNTED, Changes
 from assay.tables.entity_call import Keyspace
 from assay.tables.learned_rows import Sequences
-from assay.tables.transaction_index import MARKER, Decided, Place
+from assay.tables.transaction_index import MARKER, UNKNOWN, Decided, Place
 
-KEYSPACE = Keyspace("test", "topic-id", 1)
+KEYSPACE, OUTCOMES = Keyspace("test", "topic-id", 1), Keyspace("test", "outcomes-id", 1)
 
 
 class RowsInMemory:
     """Attributes:
     values: what is kept of transactions, by key.
+    marks: keys of those that are set.
     counts: (kind, digest, what is counted) -> sum of the changes.
     fails: steps that fail, in the order in which they will; a step does its work first if `late`.
     """
 
     def __init__(self) -> None:
-        self.keyspace, self.connected = KEYSPACE, False
+        self.keyspace, self.outcomes, self.connected = KEYSPACE, OUTCOMES, False
         self.values: dict[bytes, bytes] = {}
+        self.marks: set[bytes] = set()
         self.counts: Counter[tuple[str, int, str]] = Counter()
         self.steps: list[str] = []
         self.fails: list[tuple[str, Exception]] = []
@@ -52,7 +54,14 @@ class RowsInMemory:
 
     async def find(self, places: Sequence[Place]) -> dict[Place, bytes]:
         self._step("find")
-        return {place: self.values[place.key] for place in places if place.key in self.values}
+        there = self.values | dict.fromkeys(self.marks, UNKNOWN)
+        return {place: there[place.key] for place in places if place.key in there}
+
+    async def mark(self, marks: Sequence[Place]) -> None:
+        error = self._step("mark")
+        self.marks |= {mark.key for mark in marks}
+        if error is not None:
+            raise error
 
     async def remember(self, changed: Mapping[Place, tuple[bytes, bytes]]) -> bool:
         error = self._step("remember")

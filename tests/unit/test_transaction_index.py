@@ -15,6 +15,7 @@ from assay.tables.redis_link import Command
 from assay.tables.transaction_index import (
     DECIDED,
     ENTRY,
+    UNKNOWN,
     VERSION,
     Decided,
     Entry,
@@ -22,6 +23,8 @@ from assay.tables.transaction_index import (
     declined_in_full,
     find_commands,
     keep_commands,
+    mark_commands,
+    mark_of,
     place_of,
     remember_commands,
 )
@@ -79,6 +82,7 @@ def test_what_is_kept_comes_back_from_its_bytes(action: int, statuses: list[int]
         bytes([VERSION, 3]) + bytes(70),
         bytes([VERSION, 0, 6]) + bytes(69),
         bytes([VERSION]) + bytes(80),
+        UNKNOWN,
     ],
 )
 def test_bytes_that_are_no_transaction_are_refused(value: bytes) -> None:
@@ -140,6 +144,16 @@ def test_what_is_remembered_names_the_value_before_and_after_of_each() -> None:
         assert name.startswith(b"assay_remember_")
         assert rest[: int(count)] == [places[i].key for i in here]
         assert rest[int(count) :] == [part for i in here for part in (b"before-%d" % i, b"after-%d" % i)]
+
+
+def test_a_mark_lies_in_the_shard_of_the_transaction_and_is_of_one_record_of_one_topic() -> None:
+    transaction, other = place_of(KEYSPACE, "u-1", "t"), Keyspace("a-prefix", "another-id", 3)
+    marks = [mark_of(KEYSPACE, transaction, 1, 23), mark_of(KEYSPACE, transaction, 12, 3), mark_of(other, transaction, 1, 23)]
+    assert len(set(marks)) == 3
+    for mark, command in zip(marks, mark_commands(marks, KEYSPACE, 60), strict=True):
+        assert mark.shard == transaction.shard
+        assert mark.key.startswith(command.tag + b"learnt:")
+        assert words(command) == [b"SET", mark.key, UNKNOWN, b"EX", b"60"]
 
 
 def test_only_declines_in_the_tier_full_are_our_own_verdicts() -> None:
