@@ -1,6 +1,6 @@
 """Evidence: what each decision was made from, published after it and off the answer path."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,21 @@ LINGER_S = 0.05  # many small batches cost more than one large one
 
 
 class EvidenceLog:
-    """Queues the evidence of micro-batches. It never holds up the flow: what does not fit, or can't be sent, is counted."""
+    """Queues the evidence of micro-batches. It never holds up the flow: what does not fit, or can't be sent, is counted.
 
-    def __init__(self, topic: str, publisher: Callable[[], Publisher], in_force: InForce, metrics: Metrics) -> None:
+    Args:
+        waiting_s: by source, how long the oldest waits now that Redis has not taken.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        publisher: Callable[[], Publisher],
+        in_force: InForce,
+        metrics: Metrics,
+        waiting_s: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        self._waiting_s = waiting_s
         self._topic, self._in_force, self._metrics = topic, in_force, metrics
         self._publisher = LossyPublisher(publisher, self._lost)
         self._outbox = Outbox(
@@ -44,7 +56,8 @@ class EvidenceLog:
     def offer(self, requests: Sequence[Request], features: npt.NDArray[np.float32], windows: EntityAnswer, tier: Tier) -> None:
         """`requests` (n,) that were judged, with `features` (n, FEATURE_COUNT) and the entity windows behind them."""
         if requests:
-            self._outbox.offer(lambda: self._batch(requests, features, windows, tier))
+            waiting_s = self._waiting_s()
+            self._outbox.offer(lambda: self._batch(requests, features, windows, tier, waiting_s))
 
     def offer_records(self, make: Make) -> None:
         """Other records for the topic, made when their turn comes."""
@@ -54,11 +67,16 @@ class EvidenceLog:
         self._metrics.evidence_dropped.inc(records)
 
     async def _batch(
-        self, requests: Sequence[Request], features: npt.NDArray[np.float32], windows: EntityAnswer, tier: Tier
+        self,
+        requests: Sequence[Request],
+        features: npt.NDArray[np.float32],
+        windows: EntityAnswer,
+        tier: Tier,
+        waiting_s: Mapping[str, float],
     ) -> Batches:
         batch: dict[tuple[str, int], list[OutRecord]] = {}
         digest, digests = features_digest(), self._in_force.digests
-        ages_ms, risk = ages_of_each(windows), windows.row_sequences.get(Origin.RISK.value)
+        ages_ms, risk = ages_of_each(windows, waiting_s), windows.row_sequences.get(Origin.RISK.value)
         for i, request in enumerate(requests):
             value = encode_evidence(
                 transaction_id=request.transaction.transaction_id,

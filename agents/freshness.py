@@ -13,18 +13,19 @@ from assay.tables.entities import Entities, EntityAnswer
 from assay.tables.features import FEATURES, Origin
 
 
-def ages_of_each(windows: EntityAnswer) -> list[dict[str, float]]:
-    """Of each of n transactions, how old what was read for it is: by source, milliseconds before its event time.
+def ages_of_each(windows: EntityAnswer, waiting_s: Mapping[str, float]) -> list[dict[str, float]]:
+    """Of each of n transactions, how old what was read for it is: by source, milliseconds.
 
-    The windows that were answered are as of now; of what was looked up, the oldest value counts. Without Redis: nothing.
+    waiting_s: by source, "entity" and "risk": how long the oldest waits that Redis has not taken. Of what has its own as-of
+    time the oldest value counts, before the transaction's event time. Without Redis: nothing.
     """
     if not windows.available:
         return [{} for _ in windows.values]
-    entity = Origin.ENTITY.value
+    read = {Origin.ENTITY.value, *windows.row_sequences}
+    waiting = {source: 1000.0 * seconds for source, seconds in waiting_s.items() if source in read}
     told = {source: ages.tolist() for source, ages in windows.ages_ms.items()}
     return [
-        {entity: 0.0} | {source: ages[i] for source, ages in told.items() if ages[i] == ages[i]}
-        for i in range(len(windows.values))
+        waiting | {source: ages[i] for source, ages in told.items() if ages[i] == ages[i]} for i in range(len(windows.values))
     ]
 
 

@@ -2,26 +2,25 @@
 
 Profile features are folded anew by the steps of the flow, partition by partition. The windows of an entity depend on the order
 in which partitions reached Redis. That order is in the evidence, as a number for each observation of an entity; it is followed.
+Where those numbers don't add up to what the topic has, Redis counted something twice, or lost it: that is a difference, too.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from assay.agents.observation_order import UNKNOWN, Miscount, logged_order
 from assay.agents.rebuild import Refold
 from assay.schemas.decode import Request
 from assay.schemas.source import Source, SourceRecord
-from assay.tables.entity_columns import columns_of, nothing_seen
+from assay.tables.entity_columns import WINDOWS, columns_of, nothing_seen
 from assay.tables.entity_fold import EntityWindows
 from assay.tables.entity_layout import observations
 from assay.tables.events import EVENT, Events
 from assay.tables.features import ENTITIES, ENTITY_FEATURES, FEATURE_COUNT, NAMES, PROFILE_FEATURES
 from assay.tables.replay import replay_events
-
-UNKNOWN = -1  # in place of a sequence number: the evidence has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,11 @@ class Run:
     def source(self, position: int) -> Source:
         return Source(self.topic, int(self.partitions[position]), int(self.events["offset"][position]))
 
+    def appended_ms(self, source: Source) -> int:
+        """When one of them was appended."""
+        [found] = self.events["appended_ms"][(self.partitions == source.partition) & (self.events["offset"] == source.offset)]
+        return int(found)
+
 
 class Replay:
     """Folds the records of a run, some of one partition at a time, and holds their evidence beside them.
@@ -105,16 +109,21 @@ class Compared:
 
     Attributes:
         transactions: that were folded.
-        compared: (transactions, feature values): those with evidence.
-        differences: the first ones, in the order of append times, and how many there are.
-        unordered: observations of entities whose order the evidence does not tell.
+        told: those whose evidence has these features.
+        compared: those of which all these features were compared.
+        differ: feature values that differ, and miscounts.
+        first: the first difference, by append time.
+        unordered: readings of an entity that were not compared: the evidence does not tell what they follow from.
+        miscounts: observations that Redis counted and the topic does not have, or the other way round.
     """
 
     transactions: int
+    told: int
     compared: int
     differ: int
     first: Difference | None
     unordered: int = 0
+    miscounts: int = 0
 
 
 def compare_profiles(run: Run) -> Compared:
@@ -132,71 +141,40 @@ def compare_entities(run: Run) -> Compared:
         if logged.sequences is not None:
             sequences[position] = logged.sequences
     seen, replayed = observations(run.events), nothing_seen(n)
-    comparable = np.zeros((n, ENTITY_FEATURES), bool)
-    unordered = 0
+    comparable = np.zeros((n, len(ENTITIES)), bool)
+    miscounts: list[tuple[str, Miscount]] = []
     for slot, entity in enumerate(ENTITIES):
         digests = np.ascontiguousarray(seen.digests[:, slot])
-        order, lost = logged_order(digests, sequences[:, slot], run.events["appended_ms"])
-        values, numbers = EntityWindows().observe_seen(seen.only(slot).of(order))
-        found, columns = numbers[:, slot], columns_of(entity)
-        replayed[np.ix_(order, columns)] = values[:, columns]
+        order = logged_order(digests, sequences[:, slot], run.events["appended_ms"])
+        values, numbers = EntityWindows().observe_seen(seen.only(slot).of(order.positions))
+        replayed[np.ix_(order.positions, columns_of(entity))] = values[order.read_at][:, columns_of(entity)]
         # An entity that had been seen before the run has other numbers, and other windows.
-        comparable[np.ix_(order, columns)] = (found == sequences[order, slot])[:, None]
-        comparable[np.ix_(digests == 0, columns)] = True
-        unordered += lost + int(((sequences[order, slot] != UNKNOWN) & (found != sequences[order, slot])).sum())
+        comparable[order.positions, slot] = numbers[order.read_at, slot] == sequences[order.positions, slot]
+        comparable[digests == 0, slot] = True
+        miscounts += [(entity, miscount) for miscount in order.miscounts]
     positions = np.array(sorted(i for i, logged in run.logged.items() if logged.sequences is not None), np.int64)
     windows = slice(PROFILE_FEATURES, PROFILE_FEATURES + ENTITY_FEATURES)
     logged_values = np.array([run.logged[i].features[windows] for i in positions.tolist()], np.float32)
     logged_values = logged_values.reshape(len(positions), ENTITY_FEATURES)
-    found_values = np.where(comparable[positions], replayed[positions], logged_values)
-    return compare(run, positions, logged_values, found_values, PROFILE_FEATURES, unordered)
+    may_differ = comparable[:, _SLOTS][positions]
+    found_values = np.where(may_differ, replayed[positions], logged_values)
+    found = compare(run, positions, logged_values, found_values, PROFILE_FEATURES, comparable[positions])
+    return _with_miscounts(run, found, miscounts)
 
 
-def logged_order(
-    digests: npt.NDArray[np.uint64], sequences: npt.NDArray[np.int64], appended_ms: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], int]:
-    """Positions of one kind of entity in the order of their observations, entity by entity; absent ones are left out.
-
-    Sequence numbers begin again at 1 where an entity was forgotten; what has none (Redis did not answer in time, and learnt of
-    it later) takes the numbers that nobody else has. Returns (positions, how many numbers nobody has).
-
-    >>> digests = np.array([7, 7, 7, 0, 7], np.uint64)
-    >>> logged_order(digests, np.array([2, 1, UNKNOWN, 0, 4]), np.arange(5))
-    (array([1, 0, 2, 4]), 0)
-    """
-    present = np.flatnonzero(digests)
-    present = present[np.lexsort((appended_ms[present], digests[present]))]
-    ordered: list[int] = []
-    lost = 0
-    for _, positions in groupby(present.tolist(), digests.__getitem__):
-        group, missing = _order_of_one(list(positions), sequences)
-        ordered += group
-        lost += missing
-    return np.array(ordered, np.int64), lost
+_SLOTS = np.array([ENTITIES.index(feature.entity) for feature in WINDOWS])  # of each window
 
 
-def _order_of_one(positions: Sequence[int], sequences: npt.NDArray[np.int64]) -> tuple[list[int], int]:
-    lives: list[tuple[dict[int, int], list[int]]] = [({}, [])]  # (by number, those without one)
-    for position in positions:
-        number = int(sequences[position])
-        if number == UNKNOWN:
-            lives[-1][1].append(position)
-        elif number in lives[-1][0]:
-            lives.append(({number: position}, []))
-        else:
-            lives[-1][0][number] = position
-    ordered: list[int] = []
-    lost = 0
-    for numbered, others in lives:
-        waiting = iter(others)
-        for number in range(1, max(numbered, default=0) + 1):
-            placed = numbered[number] if number in numbered else next(waiting, None)
-            if placed is None:
-                lost += 1
-            else:
-                ordered.append(placed)
-        ordered += waiting
-    return ordered, lost
+def _with_miscounts(run: Run, found: Compared, miscounts: Sequence[tuple[str, Miscount]]) -> Compared:
+    """Of a miscount and a value of one transaction, the miscount is the first: the other follows from it."""
+    if not miscounts:
+        return found
+    entity, earliest = min(miscounts, key=lambda each: int(run.events["appended_ms"][each[1].position]))
+    number, expected = float(earliest.number), float(earliest.expected)
+    first = Difference(run.source(earliest.position), f"{entity}_observations", number, expected)
+    if found.first is not None and run.appended_ms(found.first.source) < run.appended_ms(first.source):
+        first = found.first
+    return replace(found, differ=found.differ + len(miscounts), first=first, miscounts=len(miscounts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +209,14 @@ def compare(
     logged: npt.NDArray[np.float32],
     replayed: npt.NDArray[np.float32],
     first_feature: int,
-    unordered: int = 0,
+    comparable: npt.NDArray[np.bool_] | None = None,
 ) -> Compared:
-    """Two of the same features, float32 (p, c) from column `first_feature` on, of the transactions at positions (p,)."""
+    """Two of the same features, float32 (p, c) from column `first_feature` on, of the transactions at positions (p,).
+
+    comparable: bool (p, kinds of entities), where not all that was logged could be replayed.
+    """
+    if comparable is None:
+        comparable = np.ones((len(positions), 1), bool)
     differ = _bits(logged) != _bits(replayed)
     first = None
     if differ.any():
@@ -242,7 +225,8 @@ def compare(
         column = int(np.flatnonzero(differ[row])[0])
         source, name = run.source(int(positions[row])), NAMES[first_feature + column]
         first = Difference(source, name, float(logged[row, column]), float(replayed[row, column]))
-    return Compared(len(run.events), len(positions), int(differ.sum()), first, unordered)
+    whole, unordered = int(comparable.all(axis=1).sum()), int((~comparable).sum())
+    return Compared(len(run.events), len(positions), whole, int(differ.sum()), first, unordered)
 
 
 def _bits(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint32]:

@@ -2,6 +2,7 @@
 
 The evidence of a decision says how many changes each row of risk had seen that it read, and that of a change which one it was
 of each of its rows. So the order of both is known, entity by entity. A reading is compared where all those changes are told.
+Where one is not, that is no difference: evidence may be lost, and no topic says which numbers there have been.
 """
 
 from bisect import bisect_left
@@ -59,7 +60,7 @@ def compare_risk(run: Run, logged: LoggedChanges) -> Compared:
     features = np.array([run.logged[i].features for i in positions.tolist()], np.float32)
     features = features.reshape(len(positions), -1 if len(positions) else FIRST + RISK_FEATURES)
     values = features[:, FIRST : FIRST + RISK_FEATURES]
-    replayed, unordered = values.copy(), 0
+    replayed, comparable = values.copy(), np.ones((len(positions), len(CHANGED_KINDS)), bool)
     for kind, name in enumerate(CHANGED_KINDS):
         columns = np.flatnonzero(RISK_COLUMNS["kind"] == kind)
         if columns.size:
@@ -68,8 +69,8 @@ def compare_risk(run: Run, logged: LoggedChanges) -> Compared:
             order = np.lexsort((numbers[:, kind], known_before))
             windows = RiskWindows(RISK_COLUMNS[columns], changes[order], known_before[order])
             replayed[np.ix_(rows, columns)] = windows.read(events, np.arange(len(rows)), features[rows, PROFILE_FEATURES:])
-            unordered += len(positions) - len(rows)
-    return compare(run, positions, values, replayed, FIRST, unordered)
+            comparable[:, kind] = np.isin(np.arange(len(positions)), rows)
+    return compare(run, positions, values, replayed, FIRST, comparable)
 
 
 def _identity(change: ChangeEvidence) -> bytes:

@@ -66,7 +66,7 @@ class Worker:
         publisher = partial(Publisher, options, deadline=settings.publish_timeout_s, max_bytes=topics.max_bytes)
         self.ownership, self.log_publisher, self.changelog_publisher = owned_publishers(settings, topics.max_bytes)
         self.replies = Replies(options, ReplyTopics(settings.reply_topics), metrics)
-        self.evidence = EvidenceLog(settings.evidence, publisher, in_force, metrics)
+        self.evidence = EvidenceLog(settings.evidence, publisher, in_force, metrics, self._waiting_s)
         self.reader = DecisionReader(options, settings.decisions, LOOKUP_TIMEOUT_S)
         self.entities = Entities(
             settings.redis_url.get_secret_value(),
@@ -178,7 +178,10 @@ class Worker:
         self.metrics.entity_observations_dropped.set(self.entities.dropped)
         self.metrics.assigned.set(len(self.assigned()))
         self.metrics.outcomes_age.set(self.learner.age_s())
-        freshness.watch(self.metrics, self.entities, {"risk": self.learner.age_s()}, time.time() * 1000)
+        freshness.watch(self.metrics, self.entities, self._waiting_s(), time.time() * 1000)
+
+    def _waiting_s(self) -> Mapping[str, float]:
+        return {"entity": self.entities.behind_s, "risk": self.learner.age_s()}
 
     def _wire(self) -> None:
         """Hang the parts into Faust: two agents, the take-over, the drain, the watch over progress, the end."""

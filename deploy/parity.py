@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from assay.agents.parity import Compared
     from assay.deploy.parity_run import Parity
 
 DIFFERS = 1
@@ -21,7 +22,13 @@ def parity(
 
     Reads transactions, dead letters and evidence whole, with the rates of ASSAY_RATES; changes nothing, and workers may run.
     Profile features are folded anew, partition by partition; entity windows in the order that the evidence gives; what
-    became of transactions by the changes that it tells. Exits 1 where anything differs, and names the first difference.
+    became of transactions by the changes that it tells. Exits 1 where anything differs, or where Redis counted an observation
+    that the topic does not have, or lost one; and names the first difference.
+
+    Not compared: batch features; what has no evidence; entities that Redis had seen before the topic began; rows of risk after
+    a change whose evidence is lost. It says how many were compared, and how many were not.
+
+    Needs transactions from the beginning of their topic, and holds the run in memory: about 4 kB a transaction.
 
     \b
     Examples:
@@ -53,10 +60,13 @@ def summarise(found: "Parity") -> dict[str, Any]:
         "transactions": found.profiles.transactions,
         "with_evidence": found.profiles.compared,
         "profile_features_differ": found.profiles.differ,
-        "with_entity_windows": found.entities.compared,
+        "with_entity_windows": found.entities.told,
+        "entity_windows_compared": found.entities.compared,
         "entity_features_differ": found.entities.differ,
+        "entity_observations_miscounted": found.entities.miscounts,
         "entity_observations_unordered": found.entities.unordered,
-        "with_risk_rows": found.risk.compared,
+        "with_risk_rows": found.risk.told,
+        "risk_rows_compared": found.risk.compared,
         "risk_features_differ": found.risk.differ,
         "risk_readings_unordered": found.risk.unordered,
         "worst": None
@@ -74,6 +84,11 @@ def summarise(found: "Parity") -> dict[str, Any]:
     return summary
 
 
+def _share(compared: "Compared") -> str:
+    """How many were compared, of how many whose evidence has them."""
+    return f"{compared.compared:,} compared of {compared.told:,}"
+
+
 def _show(found: "Parity") -> None:
     from rich.console import Console
 
@@ -85,12 +100,17 @@ def _show(found: "Parity") -> None:
     if found.of_other_features:
         say(f"{found.of_other_features:,} pieces of evidence are of another feature list, and were left out")
     say(f"profile features that differ: {profiles.differ:,}")
-    say(f"entity features that differ:  {entities.differ:,} of {entities.compared:,} transactions with entity windows")
+    say(f"entity features that differ:  {entities.differ:,} of {_share(entities)} transactions with entity windows")
+    if entities.miscounts:
+        say(f"observations that Redis counted and the topic does not have, or the other way round: {entities.miscounts:,}")
     if entities.unordered:
-        say(f"observations of entities whose order the evidence does not tell: {entities.unordered:,} (left out)")
-    say(f"risk features that differ:    {risk.differ:,} of {risk.compared:,} transactions with rows of risk")
+        say(
+            f"windows of an entity that were not compared, since no evidence says what they follow from: {entities.unordered:,}"
+        )
+    say(f"risk features that differ:    {risk.differ:,} of {_share(risk)} transactions with rows of risk")
     if risk.unordered:
-        say(f"readings of rows of risk after changes that the evidence does not tell: {risk.unordered:,} (left out)")
+        say(f"rows of risk that were not compared, since they follow changes that no evidence tells: {risk.unordered:,}")
+    say("batch features are not compared")
     for first in (profiles.first, entities.first, risk.first):
         if first is not None:
             say(

@@ -1,5 +1,7 @@
 """How old what features are read from is: told with each decision, and watched beside what the list allows."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -30,19 +32,28 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
-def answer(available: bool = True, **ages_ms: list[float]) -> EntityAnswer:
+def answer(available: bool = True, rows: Mapping[str, np.ndarray] = {}, **ages_ms: list[float]) -> EntityAnswer:
     values, sequences = np.zeros((3, REDIS_FEATURES), np.float32), np.zeros((3, len(ENTITIES)), np.int64)
     ages = {source: np.array(each) for source, each in ages_ms.items()}
-    return EntityAnswer(values, sequences, available, ages_ms=ages)
+    return EntityAnswer(values, sequences, available, ages_ms=ages, row_sequences=rows)
 
 
 def test_each_decision_has_the_ages_of_what_was_read_for_it() -> None:
-    told = ages_of_each(answer(batch=[5_000.0, np.nan, -2.0], risk=[1.0, 2.0, np.nan]))
-    assert told == [{"entity": 0, "batch": 5_000, "risk": 1}, {"entity": 0, "risk": 2}, {"entity": 0, "batch": -2}]
+    told = ages_of_each(answer(batch=[5_000.0, np.nan, -2.0]), {"entity": 0.5})
+    assert told == [{"entity": 500, "batch": 5_000}, {"entity": 500}, {"entity": 500, "batch": -2}]
+
+
+def test_rows_of_risk_are_as_old_as_the_oldest_outcome_that_waits() -> None:
+    waiting_s = {"entity": 0.0, "risk": 1.5}
+    assert ages_of_each(answer(rows={"risk": np.zeros((3, 6), np.int64)}), waiting_s) == [{"entity": 0, "risk": 1_500}] * 3
+
+
+def test_rows_of_risk_that_were_not_read_have_no_age() -> None:
+    assert ages_of_each(answer(), {"entity": 0.0, "risk": 1.5}) == [{"entity": 0}] * 3
 
 
 def test_without_redis_nothing_was_read() -> None:
-    assert ages_of_each(answer(available=False)) == [{}, {}, {}]
+    assert ages_of_each(answer(available=False), {"entity": 3.0, "risk": 3.0}) == [{}, {}, {}]
 
 
 def test_what_the_list_allows_stands_beside_the_ages(metrics: Metrics) -> None:

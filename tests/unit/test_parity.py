@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from assay.agents.parity import UNKNOWN, Logged, Run, compare_entities, compare_profiles, logged_order, order_effect
+from assay.agents.parity import Logged, Run, compare_entities, compare_profiles, order_effect
 from assay.tables.entity_fold import EntityWindows
 from assay.tables.events import EVENT
-from assay.tables.features import ENTITIES, ENTITY_FEATURES, NAMES, PROFILE_FEATURES
+from assay.tables.features import ENTITIES, ENTITY_FEATURES, FEATURE_COUNT, NAMES, PROFILE_FEATURES
 
 START_MS, COUNT = 1_767_225_600_000, 40
 
@@ -86,18 +86,53 @@ def test_entities_that_were_seen_before_the_run_are_left_out():
     for i in range(COUNT):
         run.logged[i] = Logged(np.concatenate([run.replayed[i], values[i]]), sequences[i].tolist())
     compared = compare_entities(run)
-    assert compared.differ == 0
-    assert compared.unordered > 0
+    assert (compared.differ, compared.told) == (0, COUNT)
+    assert compared.unordered == COUNT - compared.compared > 0
 
 
-def test_numbers_that_begin_again_are_another_life_of_the_entity():
-    order, lost = logged_order(np.full(5, 7, np.uint64), np.array([2, 1, 1, 3, 2]), np.arange(5))
-    assert (order.tolist(), lost) == ([1, 0, 2, 4, 3], 0)
+def run_counted_as(order: list[int], kept: list[int]) -> Run:
+    """A run at one merchant, whose observations Redis counted in that order; kept: of each, which of those was answered."""
+    made = events()
+    for entity in ENTITIES:
+        made[entity] = 0
+    made["merchant"] = 7
+    windows, sequences = EntityWindows().observe(made[order])
+    run = Run("transactions", made, np.zeros(COUNT, np.int64), np.zeros((COUNT, PROFILE_FEATURES), np.float32))
+    for i, answered in enumerate(kept):
+        features = np.zeros(FEATURE_COUNT, np.float32)
+        features[PROFILE_FEATURES : PROFILE_FEATURES + ENTITY_FEATURES] = windows[answered]
+        run.logged[i] = Logged(features, sequences[answered].tolist())
+    return run
 
 
-def test_numbers_that_nobody_has_are_counted():
-    order, lost = logged_order(np.full(3, 7, np.uint64), np.array([1, 4, UNKNOWN]), np.arange(3))
-    assert (order.tolist(), lost) == ([0, 2, 1], 1)
+def test_i4_an_observation_that_was_counted_twice_is_a_difference():
+    twice = [*range(4), *range(3, COUNT)]
+    compared = compare_entities(run_counted_as(twice, [*range(4), *range(5, COUNT + 1)]))
+    assert (compared.differ, compared.miscounts, compared.first.source.offset) == (1, 1, 4)
+    assert (compared.first.feature, compared.first.logged, compared.first.replayed) == ("merchant_observations", 6, 5)
+    assert (compared.told, compared.compared, compared.unordered) == (COUNT, 4, COUNT - 4)
+
+
+def test_i4_an_observation_that_was_lost_is_a_difference():
+    run = run_counted_as([*range(COUNT)], [*range(COUNT)])
+    without = run_counted_as([*range(3), *range(4, COUNT)], [*range(3), 3, *range(3, COUNT - 1)])
+    for i in range(4, COUNT):
+        run.logged[i] = without.logged[i]
+    compared = compare_entities(run)
+    assert (compared.differ, compared.first.source.offset, compared.first.feature) == (1, 4, "merchant_observations")
+
+
+def test_i4_what_is_asked_for_again_is_compared_as_it_was_read():
+    run = run_counted_as([*range(COUNT)], [*range(5), 7, 7, *range(7, COUNT)])
+    compared = compare_entities(run)
+    assert (compared.compared, compared.differ, compared.unordered) == (COUNT, 0, 0)
+
+
+def test_a_value_that_differs_before_a_miscount_is_the_first():
+    run = run_counted_as([*range(4), *range(3, COUNT)], [*range(4), *range(5, COUNT + 1)])
+    run.logged[2].features[NAMES.index("merchant_count_1h")] += 1
+    compared = compare_entities(run)
+    assert (compared.differ, compared.first.feature) == (2, "merchant_count_1h")
 
 
 def test_order_changes_nothing_where_payments_arrive_as_they_happen():
