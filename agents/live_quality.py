@@ -9,10 +9,12 @@ declined nobody may ever hear. A share of what is labelled means little before t
 """
 
 from collections.abc import Iterable
+from itertools import product
 
 from assay.schemas.decision import Action
 from assay.streams.metrics import Metrics
 from assay.tables.learning import Labelled
+from assay.tables.outcomes import LABELS
 
 
 class LiveQuality:
@@ -20,6 +22,9 @@ class LiveQuality:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        counters = (metrics.labelled, metrics.labelled_amount, metrics.withdrawn, metrics.withdrawn_amount)
+        for counter, action, label in product(counters, Action, LABELS):
+            counter.labels(action, label)  # from 0 on: a rate sees the first one, and a difference has both its sides
 
     def count(self, labels: Iterable[tuple[Action, Labelled, Labelled]]) -> None:
         """(our action, what was known, what is known now) of transactions of which something else is known now."""

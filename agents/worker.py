@@ -176,6 +176,7 @@ class Worker:
         """Bring the gauges up to date."""
         self.metrics.waiting.set(self.app.waiting.count)
         self.metrics.entity_observations_dropped.set(self.entities.dropped)
+        self.metrics.entity_windows_lost.set(self.entities.lost)
         self.metrics.assigned.set(len(self.assigned()))
         self.metrics.outcomes_age.set(self.learner.age_s())
         freshness.watch(self.metrics, self.entities, self._waiting_s(), time.time() * 1000)

@@ -65,6 +65,11 @@ class Metrics:
         self.entities_unavailable = Counter(
             "assay_entities_unavailable", "Micro-batches scored without entity windows.", ("reason",), registry=registry
         )
+        self.entity_windows_lost = Gauge(
+            "assay_entity_windows_lost",
+            "Times that Redis turned out to have less than it had taken: `assay rebuild entities`.",
+            registry=registry,
+        )
         self.entity_observations_dropped = Gauge(
             "assay_entity_observations_dropped", "Observations that no longer fit the queue.", registry=registry
         )

@@ -11,6 +11,7 @@ alone: no transaction spends its deadline on a probe.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,11 @@ from assay.tables.features import ENTITIES, ENTITY_FEATURES, FEATURE_COUNT, PROF
 from assay.tables.lookups import NO_LOOK_UPS, Family, LookUps, look_ups
 from assay.tables.redis_link import OUTAGES, Command, RedisLink
 
+MEND_LOST = "stop the workers, `assay rebuild entities`, `assay rebuild outcomes`, and load batch features again"
 REDIS_FEATURES = FEATURE_COUNT - PROFILE_FEATURES  # the columns of what comes from Redis
+
+
+log = logging.getLogger("assay.entities")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,10 @@ class Entities:
         self.dropped = 0  # transactions that it will never learn of, and single entities that had no room for one
         self._compactions: list[Command] = []  # for whatever is sent next: nobody waits for them
         self.unreadable_rows = 0  # that are not what this version writes
+        self.lost = 0  # times that Redis turned out to have less than it had taken
+        self._applied: dict[
+            tuple[bytes, int], float
+        ] = {}  # by shard and partition: the last offset that Redis is known to have
         self._behind_since: float | None = None  # when the first of what waits came, by the clock
         self.newest_ms: dict[str, float] = {}  # by feature that is looked up: as of when its newest value is, epoch, ms
 
@@ -252,6 +261,17 @@ class Entities:
         self._compactions += [call.compaction for call in batch.calls if call.compaction is not None]
         self.dropped += sum(call.full for call in batch.calls)
         self.unreadable_rows += sum(call.unreadable for call in batch.calls)
+        for call in batch.calls:
+            if call.before is not None:
+                self._compare(call.tag, dict(zip(call.partitions.tolist(), call.before.tolist(), strict=True)), call.applied())
+
+    def _compare(self, tag: bytes, before: Mapping[int, float], after: Mapping[int, float]) -> None:
+        """What Redis says that it had applied, with what it has told us earlier."""
+        gone = any(offset < self._applied.get((tag, partition), -1.0) for partition, offset in before.items())
+        self._applied |= {(tag, partition): offset for partition, offset in after.items()}
+        if gone:
+            self.lost += 1
+            log.error("Redis has lost observations that it had taken. Mend: %s", MEND_LOST)
 
     def _recover(self) -> asyncio.Task[None]:
         if self._recovery is None or self._recovery.done():

@@ -46,8 +46,8 @@ class ShardCall:
     """The call for one shard: its command in pieces, and what it is about.
 
     rows (m,): which of the micro-batch's transactions. kinds and digests (entities,): of the distinct ones. index uint16
-    (m, 5): which of those the transactions have, from 1 on, 0 for none. offsets and partition (m,): of the source; partitions
-    by their place in the payload.
+    (m, 5): which of those the transactions have, from 1 on, 0 for none. offsets and partition (m,): of the source; the latter
+    by their place in `partitions`, the distinct ones.
     """
 
     tag: bytes  # of its keys
@@ -59,6 +59,8 @@ class ShardCall:
     digests: npt.NDArray[np.uint64]
     offsets: npt.NDArray[np.int64]
     partition: npt.NDArray[np.int64]
+    partitions: npt.NDArray[np.int64]
+    before: npt.NDArray[np.float64] | None = None  # by partition of the payload: the last offset that Redis had applied
     compaction: Command | None = None  # of rows that it was answered with
     full: int = 0  # observations that were not kept, since their row is as long as it may be, or is none
     unreadable: int = 0  # rows that are none
@@ -68,28 +70,39 @@ class ShardCall:
 
     def read(self, reply: object, seen: layout.Observations, values: Any, sequences: Any) -> bool:
         """Fold the observations onto the rows of the reply, which are those from before; False if it can't be read."""
-        if (taken := self._taken(reply)) is None:
+        rows = self._rows(reply)
+        if rows is None or self.before is None:
             return False
-        before, rows = taken
         state = self._state(rows, np.arange(len(rows)))
-        fresh = self.offsets > np.frombuffer(before, "<f8")[self.partition]
+        fresh = self.offsets > self.before[self.partition]
         state.fold(self.index.astype(np.int64) - 1, fresh, seen.of(self.rows), self.rows, values, sequences)
         return True
 
     def tidy(self, reply: object) -> None:
         """Of an answer that nobody waits for: it has the longest rows, which are to be compacted."""
-        if (taken := self._taken(reply)) is not None:
-            long = np.array([number for number, row in enumerate(taken[1]) if row], np.int64)
-            self._state([taken[1][number] for number in long.tolist()], long)
+        if (rows := self._rows(reply)) is not None:
+            long = np.array([number for number, row in enumerate(rows) if row], np.int64)
+            self._state([rows[number] for number in long.tolist()], long)
 
-    def _taken(self, reply: object) -> tuple[bytes, list[bytes]] | None:
-        """Offsets applied before, and rows; None if it is no answer of ours."""
+    def applied(self) -> dict[int, float]:
+        """The last offset of each partition that Redis has applied now."""
+        last = {
+            number: -1.0 if self.before is None else float(self.before[i]) for i, number in enumerate(self.partitions.tolist())
+        }
+        for place, offset in zip(self.partition.tolist(), self.offsets.tolist(), strict=True):
+            number = int(self.partitions[place])
+            last[number] = max(last[number], offset)
+        return last
+
+    def _rows(self, reply: object) -> list[bytes] | None:
+        """The rows, once offsets and counts are noted; None if it is no answer of ours."""
         if not (isinstance(reply, list) and list(map(type, reply)) == [bytes, list, int]):
             return None
         before, rows, self.full = reply
-        if len(before) != 8 * (self.partition.max() + 1) or len(rows) != len(self.kinds):
+        if len(before) != 8 * len(self.partitions) or len(rows) != len(self.kinds):
             return None
-        return before, rows
+        self.before = np.frombuffer(before, "<f8")
+        return list(rows)
 
     def _state(self, rows: Sequence[bytes], which: npt.NDArray[np.int64]) -> State:
         """What the rows of these entities of the call hold. One that can't be read is as if it were not there, and emptied."""
@@ -172,7 +185,16 @@ def observed(events: Events, partitions: npt.NDArray[np.int64], keyspace: Keyspa
         rows = np.flatnonzero(index.any(axis=1))
         numbers, partition = np.unique(partitions[rows], return_inverse=True)
         call = ShardCall(
-            keyspace.tag(shard), b"", bytearray(), rows, index[rows], slots, digests, events["offset"][rows], partition
+            keyspace.tag(shard),
+            b"",
+            bytearray(),
+            rows,
+            index[rows],
+            slots,
+            digests,
+            events["offset"][rows],
+            partition,
+            numbers,
         )
         call.payload = _payload(call, seen, numbers, counts)
         applied = call.tag + b"applied:" + keyspace.source.encode()

@@ -119,6 +119,9 @@ def effect(known: Known, paid: Paid) -> Effect:
     )
 
 
+LABELS = (Status.FRAUD.value, Status.DISPUTED.value, Status.GENUINE.value)
+
+
 def label(known: Known) -> str:
     """What the transaction is known to be: "fraud", "disputed", "genuine"; "" while nobody has said (which is not genuine).
 

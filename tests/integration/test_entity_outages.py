@@ -229,6 +229,20 @@ async def test_what_waited_for_a_busy_merchant_is_all_in_its_row(own_redis: OwnR
     assert_same(answer, EntityAnswer(want.values[9_000:], want.sequences[9_000:], available=True))
 
 
+async def test_a_redis_that_was_emptied_is_told_once(own_redis: OwnRedis, caplog: pytest.LogCaptureFixture) -> None:
+    events, partitions = payments(60)
+    entities, client = fresh(own_redis.url), Redis.from_url(own_redis.url)
+    await observe(entities, events[:20], partitions[:20], 5)
+    assert entities.lost == 0
+    await client.flushall()
+    await observe(entities, events[20:], partitions[20:], 40)
+    await observe(entities, *payments(20, seed=2), 5)  # repeats are no loss
+    await entities.close()
+    await client.aclose()
+    assert entities.lost == 1
+    assert "assay rebuild entities" in caplog.text
+
+
 async def test_a_base_takes_the_place_only_of_what_it_was_made_from(own_redis: OwnRedis) -> None:
     events, partitions = payments(10)
     events["merchant"] = 77

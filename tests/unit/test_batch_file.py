@@ -76,8 +76,8 @@ def test_columns_of_other_names_are_mapped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "column", "expected"),
     [
-        ({"entity": "shop"}, "entity", "one of merchant"),
-        ({"entity": None}, "entity", "one of merchant"),
+        ({"entity": "shop"}, "entity", "one of"),
+        ({"entity": None}, "entity", "one of"),
         ({"name": "merchant_dispute_rate"}, "name", "merchant_dispute_rate_90d"),
         ({"name": None}, "name", "one of"),
         ({"id": None}, "id", "printable"),

@@ -220,7 +220,7 @@ async def test_a_transaction_of_which_nobody_has_said_what_it_is_has_no_label(st
     stand.hear(outcome(1, "authorised"))
     await stand.turn()
     samples = [sample for family in stand.metrics.labelled.collect() for sample in family.samples]
-    assert samples == []
+    assert not any(sample.value for sample in samples if sample.name.endswith("_total"))
 
 
 async def test_unknown_transactions_are_logged_once_in_a_while_with_how_many_there_were(
