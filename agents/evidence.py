@@ -15,7 +15,7 @@ from assay.schemas.source import SOURCE_HEADER, OutRecord
 from assay.streams.metrics import Metrics
 from assay.streams.outbox import LossyPublisher, Make, Outbox
 from assay.streams.publisher import Batches, Publisher
-from assay.tables.entities import EntityAnswer
+from assay.tables.entity_answer import EntityAnswer
 from assay.tables.features import Origin, features_digest
 
 LINGER_S = 0.05  # many small batches cost more than one large one

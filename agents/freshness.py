@@ -9,7 +9,8 @@ risk             how long the oldest outcome has waited that was read and not ap
 from collections.abc import Mapping
 
 from assay.streams.metrics import Metrics
-from assay.tables.entities import Entities, EntityAnswer
+from assay.tables.entities import Entities
+from assay.tables.entity_answer import EntityAnswer
 from assay.tables.features import FEATURES, Origin
 
 

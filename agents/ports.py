@@ -13,7 +13,7 @@ from assay.schemas.decode import Request
 from assay.streams.publisher import Batches, Placed
 from assay.streams.read_back import ReadBack, Uncommitted
 from assay.streams.replies import Reply
-from assay.tables.entities import EntityAnswer
+from assay.tables.entity_answer import EntityAnswer
 from assay.tables.events import Events
 from assay.tables.partition_state import PartitionState
 from assay.tables.working_rows import StoredRows

@@ -25,7 +25,7 @@ from assay.schemas.decision import Tier
 from assay.schemas.decode import decode
 from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch
-from assay.tables.entities import EntityAnswer
+from assay.tables.entity_answer import EntityAnswer
 from assay.tables.features import PROFILE_FEATURES
 
 

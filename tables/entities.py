@@ -15,7 +15,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,44 +33,16 @@ from assay.schemas.limits import (
     REDIS_CONNECT_S,
     REDIS_REST_S,
 )
+from assay.tables.entity_answer import REDIS_FEATURES, EntityAnswer, unavailable
 from assay.tables.entity_call import NEW_ROW, Keyspace, Observed, library, observed
 from assay.tables.events import EVENT, Events
-from assay.tables.features import ENTITIES, ENTITY_FEATURES, FEATURE_COUNT, PROFILE_FEATURES
+from assay.tables.features import ENTITY_FEATURES
 from assay.tables.lookups import NO_LOOK_UPS, Family, LookUps, look_ups
 from assay.tables.redis_link import OUTAGES, Command, RedisLink
 
 MEND_LOST = "stop the workers, `assay rebuild entities`, `assay rebuild outcomes`, and load batch features again"
-REDIS_FEATURES = FEATURE_COUNT - PROFILE_FEATURES  # the columns of what comes from Redis
-
 
 log = logging.getLogger("assay.entities")
-
-
-@dataclass(frozen=True, slots=True)
-class EntityAnswer:
-    """What comes from Redis, float32 (n, REDIS_FEATURES), and sequence numbers int64 (n, 5).
-
-    First the windows, `ABSENT` where the transaction has no such entity, and number 0; then what was looked up beside them,
-    NaN where that failed. `ages_ms` is how old what was looked up is: by source, float64 (n,), NaN where there is nothing.
-    `row_sequences` is how often the rows had been written that were looked up: by source, int64 (n, kinds of its family).
-
-    Where Redis did not answer in time, available is False, windows are NaN, numbers 0, and reason is one of: deadline,
-    unreachable, refused, unreadable, behind (too much is to be sent first), resting (it failed too often), not_a_member
-    (the group may have given our partitions to others).
-    """
-
-    values: npt.NDArray[np.float32]
-    sequences: npt.NDArray[np.int64]
-    available: bool
-    reason: str = ""
-    ages_ms: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
-    row_sequences: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-
-    def of(self, rows: npt.NDArray[np.bool_]) -> "EntityAnswer":
-        """The same for some of the transactions: bool (n,)."""
-        ages_ms = {source: ages[rows] for source, ages in self.ages_ms.items()}
-        row_sequences = {source: numbers[rows] for source, numbers in self.row_sequences.items()}
-        return EntityAnswer(self.values[rows], self.sequences[rows], self.available, self.reason, ages_ms, row_sequences)
 
 
 @dataclass(slots=True, eq=False)
@@ -198,14 +170,14 @@ class Entities:
     async def _turn(self, asked: _Asked, until: float) -> EntityAnswer:
         batch = asked.observed
         if not self._may_write():
-            return _unavailable(batch, "not_a_member")
+            return unavailable(batch.transactions, "not_a_member")
         if self.resting:
             if self._clock() >= self._rests_until:
                 self._recover()
-            return _unavailable(batch, "resting")
+            return unavailable(batch.transactions, "resting")
         if self.waiting > MAX_CAUGHT_UP_AT_ONCE:
             self._recover()
-            return _unavailable(batch, "behind")
+            return unavailable(batch.transactions, "behind")
         try:
             async with asyncio.timeout_at(until):
                 if not self._link.connected:
@@ -213,12 +185,12 @@ class Entities:
                 await self._lock.acquire()
         except TimeoutError:
             if self._link.connected:  # those before us took all the time; whether that is a failure, they know
-                return _unavailable(batch, "deadline")
+                return unavailable(batch.transactions, "deadline")
             self._failed()
-            return _unavailable(batch, "unreachable")
+            return unavailable(batch.transactions, "unreachable")
         try:
             if asyncio.get_running_loop().time() >= until:  # our turn came too late, which says nothing about Redis
-                return _unavailable(batch, "deadline")
+                return unavailable(batch.transactions, "deadline")
             while not batch.done:
                 await self._send(self._queue[0], until)
             return self._answer(asked)
@@ -226,7 +198,7 @@ class Entities:
             self._failed()
             if not self.resting:
                 self._recover()
-            return _unavailable(batch, _reason(error))
+            return unavailable(batch.transactions, _reason(error))
         finally:
             self._lock.release()
 
@@ -318,7 +290,7 @@ class Entities:
         batch = asked.observed
         read = batch.read(batch.replies)
         if read is None:
-            return _unavailable(batch, "unreadable")
+            return unavailable(batch.transactions, "unreadable")
         windows, sequences = read
         self._note(batch)
         values = np.full((batch.transactions, REDIS_FEATURES), np.nan, np.float32)
@@ -328,12 +300,6 @@ class Entities:
         for name, as_of in found.newest_ms.items():
             self.newest_ms[name] = max(as_of, self.newest_ms.get(name, as_of))
         return EntityAnswer(values, sequences, available=True, ages_ms=found.ages_ms, row_sequences=found.sequences)
-
-
-def _unavailable(batch: Observed, reason: str) -> EntityAnswer:
-    n = batch.transactions
-    sequences = np.zeros((n, len(ENTITIES)), np.int64)
-    return EntityAnswer(np.full((n, REDIS_FEATURES), np.nan, np.float32), sequences, available=False, reason=reason)
 
 
 def _reason(error: BaseException) -> str:

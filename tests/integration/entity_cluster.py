@@ -4,7 +4,7 @@ import numpy as np
 from redis.crc import key_slot
 
 from assay.deploy.redis_cluster import LocalCluster
-from assay.tables.entities import EntityAnswer
+from assay.tables.entity_answer import EntityAnswer
 from assay.tables.entity_call import Keyspace
 from assay.tables.entity_layout import ENTITIES
 from assay.tables.events import Events

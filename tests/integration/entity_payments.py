@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from assay.tables.entities import Entities, EntityAnswer
+from assay.tables.entities import Entities
+from assay.tables.entity_answer import EntityAnswer
 from assay.tables.entity_fold import EntityWindows
 from assay.tables.entity_layout import ENTITIES
 from assay.tables.events import EVENT, Events

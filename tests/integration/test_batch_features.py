@@ -13,7 +13,8 @@ from assay.schemas.errors import ServiceError
 from assay.tables.batch_history import BatchHistory, BatchValues
 from assay.tables.batch_load import Loaded, load
 from assay.tables.batch_rows import BATCH_LIST, COLUMNS, BatchRows
-from assay.tables.entities import REDIS_FEATURES, Entities, EntityAnswer
+from assay.tables.entities import Entities
+from assay.tables.entity_answer import REDIS_FEATURES, EntityAnswer
 from assay.tables.entity_call import Keyspace
 from assay.tables.events import EVENT, Events
 from assay.tables.features import DAY, ENTITY_FEATURES

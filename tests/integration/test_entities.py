@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from assay.schemas.limits import MAX_ENTITY_BASE_BYTES, MAX_ENTITY_ROW_BYTES
-from assay.tables.entities import EntityAnswer
+from assay.tables.entity_answer import EntityAnswer
 from assay.tables.entity_call import EXPIRE_S
 from assay.tables.entity_columns import columns_of
 from assay.tables.entity_fold import EntityWindows

@@ -12,7 +12,8 @@ from assay.schemas import limits
 from assay.schemas.errors import ServiceError, SettingError
 from assay.schemas.limits import MAX_ENTITY_BASE_BYTES, MAX_ENTITY_ROW_BYTES
 from assay.tables import entities as entities_module
-from assay.tables.entities import Entities, EntityAnswer
+from assay.tables.entities import Entities
+from assay.tables.entity_answer import EntityAnswer
 from assay.tables.entity_call import library
 from assay.tables.entity_layout import LAYOUT_VERSION, TAIL
 from assay.tables.features import ENTITIES

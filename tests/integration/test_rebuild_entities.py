@@ -18,7 +18,8 @@ from assay.deploy.rebuild_entities import RebuiltEntities, rebuild_entities
 from assay.schemas.errors import ServiceError
 from assay.streams.settings import Settings
 from assay.streams.simulator import simulate
-from assay.tables.entities import Entities, EntityAnswer
+from assay.tables.entities import Entities
+from assay.tables.entity_answer import EntityAnswer
 from assay.tables.events import Events
 
 from .conftest import START_MS

@@ -15,7 +15,7 @@ from assay.schemas.decode import Request
 from assay.schemas.transaction import Transaction
 from assay.streams.replies import Reply
 from assay.streams.source_log import SourceLog
-from assay.tables.entities import REDIS_FEATURES, EntityAnswer
+from assay.tables.entity_answer import REDIS_FEATURES, EntityAnswer
 from assay.tables.events import Events
 from assay.tables.features import ENTITIES
 from assay.tables.rates import SHIPPED_RATES, Rates

@@ -14,7 +14,8 @@ from redis.exceptions import MovedError, ResponseError
 from assay.schemas import limits
 from assay.tables import entities as module
 from assay.tables import entity_call, redis_link
-from assay.tables.entities import Entities, EntityAnswer
+from assay.tables.entities import Entities
+from assay.tables.entity_answer import EntityAnswer
 from assay.tables.entity_layout import BACK, TAIL
 from assay.tables.entity_rows import PREFIX_BYTES
 from assay.tables.entity_state import State

@@ -8,7 +8,8 @@ import pytest
 from assay.agents.freshness import ages_of_each, declare_allowed, watch
 from assay.streams.metrics import Metrics
 from assay.tables.batch_rows import BATCH_LIST
-from assay.tables.entities import REDIS_FEATURES, Entities, EntityAnswer
+from assay.tables.entities import Entities
+from assay.tables.entity_answer import REDIS_FEATURES, EntityAnswer
 from assay.tables.events import EVENT
 from assay.tables.features import ENTITIES, FEATURES, Origin
 
