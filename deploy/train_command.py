@@ -102,8 +102,8 @@ def _show(bundle: Any) -> None:
     )
     if held["transactions"]:
         grid = Grid(box=None, pad_edge=False)
-        for heading in ("", "average precision", "fraud caught", "declined", "in error", "reviewed", "in error", "saved"):
-            grid.add_column(heading, justify="left" if not heading else "right")  # headings wrap: a cut number is a wrong one
+        for heading in ("", "average\nprecision", "fraud caught", "declined", "in\nerror", "reviewed", "in\nerror", "saved"):
+            grid.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
         for name, quality in [*report["tiers"].items(), ("amount alone", report["amount_alone"])]:
             precision = quality["average_precision"]
             grid.add_row(
