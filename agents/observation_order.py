@@ -5,6 +5,7 @@ have one and the same: a worker that ended before it had decided is followed by 
 already is answered with the row as it stands. All of these were counted under numbers that nobody else has.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 UNKNOWN = -1  # in place of a sequence number: the evidence has none
+NO_LIMIT = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,13 @@ class Miscount:
 class Order:
     """Positions int64 (m,) in the order of their observations, entity by entity.
 
-    read_at: int64 (m,), by which of these what each read had been counted: mostly itself.
+    read_at: int64 (m,), by which of these what each read had been counted: mostly itself. certain: bool (m,), whether it can
+    have been no others.
     """
 
     positions: npt.NDArray[np.int64]
     read_at: npt.NDArray[np.int64]
+    certain: npt.NDArray[np.bool_]
     miscounts: Sequence[Miscount] = ()
 
 
@@ -67,67 +71,116 @@ class _Life:
 
 
 def logged_order(
-    digests: npt.NDArray[np.uint64], sequences: npt.NDArray[np.int64], appended_ms: npt.NDArray[np.int64]
+    digests: npt.NDArray[np.uint64],
+    sequences: npt.NDArray[np.int64],
+    appended_ms: npt.NDArray[np.int64],
+    partitions: npt.NDArray[np.int64],
 ) -> Order:
-    """Of one kind of entity; transactions without one are left out. Numbers begin again where an entity was forgotten.
+    """Of one kind of entity; transactions without one are left out. Positions are in the order of each partition.
 
     >>> digests = np.array([7, 7, 7, 0, 7], np.uint64)
-    >>> logged_order(digests, np.array([2, 1, UNKNOWN, 0, 4]), np.arange(5)).positions
+    >>> logged_order(digests, np.array([2, 1, UNKNOWN, 0, 4]), np.arange(5), np.arange(5)).positions
     array([1, 0, 2, 4])
     """
     present = np.flatnonzero(digests)
     present = present[np.lexsort((appended_ms[present], digests[present]))]
     ordered: list[int] = []
     read_at: list[int] = []
+    certain: list[bool] = []
     miscounts: list[Miscount] = []
     for _, group in groupby(present.tolist(), digests.__getitem__):
         positions = list(group)
-        numbers = sequences[positions].tolist()
-        places, again, found = _order_of_one(numbers)
-        read_at += [len(ordered) + i for i in _read_at(places, again, numbers)]
-        ordered += [positions[place] for place in places]
-        miscounts += [Miscount(positions[place], numbers[place], expected) for place, expected in found]
-    return Order(np.array(ordered, np.int64), np.array(read_at, np.int64), miscounts)
+        one = _OrderOfOne(sequences[positions].tolist(), partitions[positions].tolist())
+        read_at += [len(ordered) + i for i in one.read_at()]
+        ordered += [positions[place] for place in one.ordered]
+        certain += [place in one.certain for place in one.ordered]
+        miscounts += [Miscount(positions[place], one.numbers[place], expected) for place, expected in one.miscounts]
+    return Order(np.array(ordered, np.int64), np.array(read_at, np.int64), np.array(certain, bool), miscounts)
 
 
-def _order_of_one(numbers: Sequence[int]) -> tuple[list[int], set[int], list[tuple[int, int]]]:
-    """Of one entity: places in the order of their observations, those that have another's number, (place, expected number)."""
-    ordered: list[int] = []
-    again: set[int] = set()
-    miscounts: list[tuple[int, int]] = []
-    uncounted = 0  # at the end of the life before
-    for which, life in enumerate(_lives(numbers)):
-        known = life.leading in (0, len(ordered)) or life.leading <= uncounted
+class _OrderOfOne:
+    """Of one entity, from its numbers and partitions by place.
+
+    ordered: places in the order of their observations. again: those that have another's number. certain: those of which it is
+    certain what had been counted. miscounts: (place, expected number).
+    """
+
+    def __init__(self, numbers: Sequence[int], partitions: Sequence[int]) -> None:
+        self.numbers, self._partitions = numbers, partitions
+        self.ordered: list[int] = []
+        self.again: set[int] = set()
+        self.certain: set[int] = set()
+        self.miscounts: list[tuple[int, int]] = []
+        self._uncounted = 0  # at the end of the life before
+        for which, life in enumerate(_lives(numbers)):
+            self._live(life, first=not which)
+
+    def _live(self, life: _Life, *, first: bool) -> None:
+        known = life.leading in (0, len(self.ordered)) or life.leading <= self._uncounted
         filled = known or life.leading <= len(life.again) + len(life.unknown) - life.inner
-        if which and not filled:
-            miscounts.append((life.numbered[life.leading + 1], len(ordered) + 1))
+        if not (first or filled):
+            self.miscounts.append((life.numbered[life.leading + 1], len(self.ordered) + 1))
         begins = 0 if filled and not known else life.leading
-        needed = life.leading - begins + life.inner
-        fillers = [*life.again, *life.unknown]
-        taken = _taken(life, sorted(fillers[:needed]), begins, numbers)
-        miscounts += _placed(life, taken, begins, ordered)
+        most = self._most(life)
+        fillers = [*life.again, *sorted(life.unknown, key=most.__getitem__)]
+        taken = _taken(life, sorted(fillers[: life.leading - begins + life.inner], key=most.__getitem__), begins, most)
+        self.miscounts += _placed(life, taken, begins, self.ordered)
+        self._note_certain(life, taken, fillers, most)
         left = sorted(set(fillers).difference(taken.values()))
-        again |= life.again.keys() - set(left)
+        self.again |= life.again.keys() - set(left)
         if filled:  # one has another's number, and there is none that may have been its own
-            miscounts += [(life.numbered[numbers[place]], numbers[place] + 1) for place in left if place in life.again]
-        ordered += left
-        uncounted = len(left)
-    return ordered, again, miscounts
+            forgotten = [self.numbers[place] for place in left if place in life.again]
+            self.miscounts += [(life.numbered[number], number + 1) for number in forgotten]
+        self.ordered += left
+        self._uncounted = len(left)
 
+    def _most(self, life: _Life) -> dict[int, int]:
+        """{place: the highest number under which it may have been counted}: partitions are counted in their order."""
+        most: dict[int, int] = {}
+        after: dict[int, int] = {}
+        for place in sorted([*life.numbered.values(), *life.again, *life.unknown], reverse=True):
+            partition, number = self._partitions[place], self.numbers[place]
+            most[place] = min(after.get(partition, NO_LIMIT) - 1, NO_LIMIT if number == UNKNOWN else number)
+            after[partition] = most[place]
+        return most
 
-def _taken(life: _Life, fillers: list[int], begins: int, numbers: Sequence[int]) -> dict[int, int]:
-    """{number that nobody has: place of who takes it}. Who reads as of a number was counted under a lower one."""
-    taken: dict[int, int] = {}
-    ascending = [begins, *sorted(life.numbered)]
-    for before, after in reversed(list(pairwise(ascending))):
-        number = after - 1
-        while number > before and fillers:
-            may = (i for i in reversed(range(len(fillers))) if not 0 <= numbers[fillers[i]] <= number)
-            if (latest := next(may, None)) is None:
-                number = max(numbers[place] for place in fillers) - 1
+    def _note_certain(self, life: _Life, taken: Mapping[int, int], fillers: Sequence[int], most: Mapping[int, int]) -> None:
+        """Where none of those without a number of their own had been counted, or all, or as many as must have been.
+
+        Of several with one number nobody knows whose own it is.
+        """
+        shared = set(life.again.values())
+        open_numbers = sorted({*taken, *shared})
+        limits = sorted(most[place] for place in [*fillers, *(life.numbered[number] for number in shared)])
+        for number, place in life.numbered.items():
+            counted = bisect_right(open_numbers, number)
+            if counted in (0, len(limits), bisect_right(limits, number)):
+                self.certain.add(place)
+        self.certain |= {place for place, number in life.again.items() if life.numbered[number] in self.certain}
+
+    def read_at(self) -> list[int]:
+        """By which of the ordered ones what each read had been counted: where its number is another's, by that one."""
+        at = list(range(len(self.ordered)))
+        owner: dict[int, int] = {}
+        for i in reversed(at):
+            number = self.numbers[self.ordered[i]]
+            if self.ordered[i] in self.again:
+                at[i] = owner[number]
             else:
-                taken[number] = fillers.pop(latest)
-                number -= 1
+                owner[number] = i
+        return at
+
+
+def _taken(life: _Life, fillers: Sequence[int], begins: int, most: Mapping[int, int]) -> dict[int, int]:
+    """{number that nobody has: place of who takes it}, from fillers in the order of the most that they may have."""
+    taken: dict[int, int] = {}
+    waiting = iter(fillers)
+    for before, after in pairwise([begins, *sorted(life.numbered)]):
+        for number in range(before + 1, after):
+            place = next((each for each in waiting if most[each] >= number), None)
+            if place is None:
+                return taken
+            taken[number] = place
     return taken
 
 
@@ -179,15 +232,3 @@ def _parted(life: _Life) -> list[_Life]:
                 (older if place < begins else newer).unknown.append(place)
             return [older, newer]
     return [life]
-
-
-def _read_at(places: Sequence[int], again: set[int], numbers: Sequence[int]) -> list[int]:
-    """By which of the ordered places what each read had been counted: where its number is another's, by that one."""
-    at = list(range(len(places)))
-    owner: dict[int, int] = {}
-    for i in reversed(at):
-        if places[i] in again:
-            at[i] = owner[numbers[places[i]]]
-        else:
-            owner[numbers[places[i]]] = i
-    return at

@@ -145,11 +145,12 @@ def compare_entities(run: Run) -> Compared:
     miscounts: list[tuple[str, Miscount]] = []
     for slot, entity in enumerate(ENTITIES):
         digests = np.ascontiguousarray(seen.digests[:, slot])
-        order = logged_order(digests, sequences[:, slot], run.events["appended_ms"])
+        order = logged_order(digests, sequences[:, slot], run.events["appended_ms"], run.partitions)
         values, numbers = EntityWindows().observe_seen(seen.only(slot).of(order.positions))
         replayed[np.ix_(order.positions, columns_of(entity))] = values[order.read_at][:, columns_of(entity)]
         # An entity that had been seen before the run has other numbers, and other windows.
-        comparable[order.positions, slot] = numbers[order.read_at, slot] == sequences[order.positions, slot]
+        replayed_number = numbers[order.read_at, slot]
+        comparable[order.positions, slot] = order.certain & (replayed_number == sequences[order.positions, slot])
         comparable[digests == 0, slot] = True
         miscounts += [(entity, miscount) for miscount in order.miscounts]
     positions = np.array(sorted(i for i, logged in run.logged.items() if logged.sequences is not None), np.int64)

@@ -28,9 +28,9 @@ for each batch feature, `assay_batch_feature_allowed_age_seconds`. So two alerts
     assay_batch_feature_age_seconds > assay_batch_feature_allowed_age_seconds
 
 The evidence of a decision has the ages of what it was made from (`ages_ms`, by source): of entity and risk as in the table,
-just after the decision; of batch, of the oldest value read, up to the transaction's event time. A batch value that is older by then
-than its feature allows is unavailable; so is one that holds as of later, which was not known then. One older than 90 days is
-forgotten, as if it had never been loaded.
+just after the decision; of batch, of the oldest value read, up to the transaction's event time. A batch value that is older
+by then than its feature allows is unavailable; so is one that holds as of later, which was not known then. One older than 90
+days is forgotten, as if it had never been loaded.
 """
 
 TITLES = {

@@ -25,10 +25,11 @@ def parity(
     became of transactions by the changes that it tells. Exits 1 where anything differs, or where Redis counted an observation
     that the topic does not have, or lost one; and names the first difference.
 
-    Not compared: batch features; what has no evidence; entities that Redis had seen before the topic began; rows of risk after
-    a change whose evidence is lost. It says how many were compared, and how many were not.
+    Not compared: batch features; what has no evidence; entities that Redis had seen before the topic began; windows where it is
+    not certain what Redis had counted; rows of risk after a change whose evidence is lost. It says how many were compared.
 
-    Needs transactions from the beginning of their topic, and holds the run in memory: about 4 kB a transaction.
+    Needs transactions from the beginning of their topic, and holds the run in memory: about 4 kB a transaction, 1.5 kB more
+    with --order, and 3 kB for each change that outcomes and our own verdicts made.
 
     \b
     Examples:

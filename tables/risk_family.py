@@ -19,6 +19,6 @@ class RiskFamily:
     columns = slice(len(FEATURES) - PROFILE_FEATURES - RISK_FEATURES, len(FEATURES) - PROFILE_FEATURES)
 
     def read(self, rows: Sequence[bytes | None], index: Index, events: Events, windows: Floats, out: Floats) -> Reading:
-        """Fill out, float32 (n, columns). A row has no age of its own: that of the oldest outcome that waits is the learner's."""
+        """Fill out, float32 (n, columns). A row has no age of its own: the learner knows how long outcomes wait."""
         sequences, unreadable = read_rows(rows, index, events, RISK_COLUMNS, windows, out)
         return Reading(None, unreadable, sequences)

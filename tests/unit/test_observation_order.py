@@ -1,14 +1,19 @@
 """The order in which Redis counted observations, from what evidence says; and that what can't have been is told."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from assay.agents.observation_order import UNKNOWN, Order, logged_order
 
 
-def order_of(numbers: list[int]) -> Order:
-    """Of one entity, by append time."""
-    return logged_order(np.full(len(numbers), 7, np.uint64), np.array(numbers), np.arange(len(numbers)))
+def order_of(numbers: list[int], partitions: Sequence[int] | None = None) -> Order:
+    """Of one entity, by append time; each of a partition of its own, unless told otherwise."""
+    n = len(numbers)
+    return logged_order(
+        np.full(n, 7, np.uint64), np.array(numbers), np.arange(n), np.arange(n) if partitions is None else np.array(partitions)
+    )
 
 
 def miscounts(numbers: list[int]) -> list[tuple[int, int, int]]:
@@ -80,28 +85,53 @@ def test_what_redis_never_learnt_of_is_no_miscount() -> None:
     assert miscounts([1, UNKNOWN, 2, 4, 4]) == []
 
 
-def ended_and_asked_again(generator: np.random.Generator) -> list[int]:
-    """Numbers by append time where workers end and ask again, numbers are lost, and partitions are not in step."""
-    numbers: list[int] = []
-    counted = 0
-    while len(numbers) < 40:
-        batch = int(generator.integers(1, 5))
-        own = list(range(counted + 1, counted + batch + 1))
-        counted += batch
-        if generator.random() < 0.3:  # all was counted when the worker ended; it asks again, some at a time
-            others = int(generator.integers(0, 3))
-            numbers += [counted + others] * batch
-            numbers += range(counted + 1, counted + others + 1)
-            counted += others
-        else:
-            numbers += [UNKNOWN if generator.random() < 0.1 else number for number in own]
-    for i in range(0, len(numbers) - 3, 3):
-        numbers[i : i + 3] = [numbers[i + int(each)] for each in generator.permutation(3)]
-    return numbers
+def test_of_two_without_numbers_nobody_knows_which_was_counted_first() -> None:
+    assert order_of([1, UNKNOWN, UNKNOWN, 3, 5, 6]).certain.tolist() == [True, False, False, False, True, True]
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_what_a_correct_redis_may_tell_is_no_miscount(seed: int) -> None:
-    numbers = ended_and_asked_again(np.random.default_rng(seed))
-    order = order_of(numbers)
-    assert (sorted(order.positions.tolist()), order.miscounts) == (list(range(len(numbers))), []), numbers
+def test_what_a_partition_has_before_another_was_counted_before_it() -> None:
+    order = order_of([1, UNKNOWN, 3, UNKNOWN, 5], [0, 1, 1, 0, 0])
+    assert order.certain.tolist() == [True, False, True, False, True]
+
+
+class Course:
+    """What a correct Redis may tell of one entity: workers end and ask again, numbers are lost, partitions are not in step.
+
+    Of each observation, in the order in which Redis counted them: which number it read; its own is its place, from 1.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)
+        self.numbers: list[int] = []
+        self.partitions: list[int] = []
+        while len(self.numbers) < 40:
+            batch, others = self.generator.integers((1, 0), (5, 3)).tolist()
+            ended = self.generator.random() < 0.3  # when all was counted; it asks again after others were counted
+            counted = len(self.numbers)
+            read = [counted + batch + others if ended else counted + i + 1 for i in range(batch)]
+            self._count([number if self.generator.random() < 0.9 else UNKNOWN for number in read], [0, 1])
+            if ended:
+                self._count([counted + batch + i + 1 for i in range(others)], [2])
+
+    def _count(self, numbers: list[int], partitions: list[int]) -> None:
+        self.numbers += numbers
+        self.partitions += self.generator.choice(partitions, len(numbers)).tolist()
+
+    def by_append_time(self) -> list[int]:
+        """Which observations, as partitions were appended to: a little ahead of each other, and each in its order."""
+        ahead = 6 * self.generator.random(3)
+        times = [i + ahead[partition] for i, partition in enumerate(self.partitions)]
+        return [int(i) for i in np.argsort(times, kind="stable")]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_a_correct_redis_may_tell_is_no_miscount_and_what_is_certain_is_so(seed: int) -> None:
+    course = Course(seed)
+    own = course.by_append_time()
+    numbers = [course.numbers[i] for i in own]
+    order = order_of(numbers, [course.partitions[i] for i in own])
+    assert (sorted(order.positions.tolist()), order.miscounts) == (list(range(len(own))), [])
+    for position, at, certain in zip(order.positions.tolist(), order.read_at.tolist(), order.certain.tolist(), strict=True):
+        if certain:
+            counted = {own[each] for each in order.positions[: at + 1].tolist()}
+            assert counted == set(range(numbers[position]))

@@ -27,12 +27,12 @@ def events() -> np.ndarray:
 
 
 def run_observed_in(order: np.ndarray) -> Run:
-    """A run whose entities were seen in that order, and whose evidence says so."""
+    """A run whose entities were seen in that order, and whose evidence says so. Each event is of a partition of its own."""
     made = events()
     windows, sequences = np.empty((COUNT, ENTITY_FEATURES), np.float32), np.empty((COUNT, len(ENTITIES)), np.int64)
     windows[order], sequences[order] = EntityWindows().observe(made[order])
     profiles = np.random.default_rng(3).random((COUNT, PROFILE_FEATURES), np.float32)
-    run = Run("transactions", made, np.zeros(COUNT, np.int64), profiles)
+    run = Run("transactions", made, np.arange(COUNT), profiles)
     for i in range(COUNT):
         run.logged[i] = Logged(np.concatenate([profiles[i], windows[i]]), sequences[i].tolist())
     return run
