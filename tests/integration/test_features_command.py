@@ -63,4 +63,7 @@ async def test_a_loaded_value_is_in_the_next_decision_and_its_age_is_seen(
     [row] = [row for row in told["features"] if row["name"] == RATE]
     assert row["seen_age_s"] == age_ms / 1000
     assert (told["decisions"], row["share_never"]) == (2, 0.5)
+    for source in ("entity", "risk"):
+        assert after.ages_ms[source] == 0  # nothing waits
+        assert {row["seen_age_s"] for row in told["features"] if row["source"] == source} == {0}
     assert len(told["features"]) == FEATURE_COUNT
