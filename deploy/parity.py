@@ -28,8 +28,7 @@ def parity(
     Not compared: batch features; what has no evidence; entities that Redis had seen before the topic began; windows where it is
     not certain what Redis had counted; rows of risk after a change whose evidence is lost. It says how many were compared.
 
-    Needs transactions from the beginning of their topic, and holds the run in memory: about 4 kB a transaction, 1.5 kB more
-    with --order, and 3 kB for each change that outcomes and our own verdicts made.
+    Needs transactions from the beginning of their topic. Memory: about 4 kB a transaction (5.5 with --order), 3 kB an outcome.
 
     \b
     Examples:
