@@ -70,8 +70,8 @@ class LearnedRows:
 
     async def find(self, places: Sequence[Place]) -> dict[Place, bytes]:
         """The values of those that are kept, and of marks that are set."""
-        asked = find_commands(list(dict.fromkeys(places)), self.keyspace)
         distinct = list(dict.fromkeys(places))
+        asked = find_commands(distinct, self.keyspace)
         found: dict[Place, bytes] = {}
         for (_, here), values in zip(asked, await self._exchange([command for command, _ in asked]), strict=True):
             if not isinstance(values, list) or len(values) != len(here):

@@ -13,11 +13,13 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import ConsumerRecord
+from redis import Redis
 
 from assay.deploy.redis_cluster import LocalCluster, local_cluster
 from assay.deploy.services import Running
 from assay.schemas.decision import Action, Tier, encode_decision, encode_digests
 from assay.schemas.source import Source
+from assay.streams.settings import Settings
 
 from .own_redis import OwnRedis
 from .small_bundle import train_small_bundle
@@ -150,6 +152,37 @@ def worker(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
     process.wait_until_ready()
     yield process
     process.stop()
+
+
+@pytest.fixture(scope="module")
+def pair(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[WorkerProcess]]:
+    """Two workers of one group."""
+    folder = tmp_path_factory.mktemp("pair")
+    workers = [WorkerProcess(name, folder, environment) for name in ("one", "other")]
+    for process in workers:
+        process.start()
+    for process in workers:
+        process.wait_until_ready()
+    yield workers
+    for process in workers:
+        process.stop()
+
+
+@pytest.fixture(scope="module")
+def settings(environment: dict[str, str]) -> Settings:
+    """Those of the deployment."""
+    return Settings.load(
+        bootstrap_servers=environment["ASSAY_BOOTSTRAP_SERVERS"],
+        redis_url=environment["ASSAY_REDIS_URL"],
+        topic_prefix=environment["ASSAY_TOPIC_PREFIX"],
+        partitions=PARTITIONS,
+    )
+
+
+@pytest.fixture(scope="module")
+def redis(settings: Settings) -> Iterator[Redis]:
+    with Redis.from_url(settings.redis_url.get_secret_value()) as client:
+        yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

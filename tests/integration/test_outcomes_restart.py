@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -18,20 +17,6 @@ pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module"), py
 USERS, EACH = 60, 5
 AT_ONCE, EVERY_S = 5, 0.05  # 100 a second
 PAID_MS, APART_MS = 1_767_225_600_000, 600_000
-
-
-@pytest.fixture(scope="module")
-def pair(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[WorkerProcess]]:
-    """Two workers of one group."""
-    folder = tmp_path_factory.mktemp("pair")
-    workers = [WorkerProcess(name, folder, environment) for name in ("one", "other")]
-    for process in workers:
-        process.start()
-    for process in workers:
-        process.wait_until_ready()
-    yield workers
-    for process in workers:
-        process.stop()
 
 
 @pytest.fixture(scope="module")

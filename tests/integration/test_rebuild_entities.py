@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from .conftest import START_MS
 from .deployment import ENDS_WITHIN_S
 from .entity_payments import UNHURRIED_S
 from .test_rebuild import silent
-from .topics import PARTITIONS, Topics
+from .topics import Topics
 from .worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -48,23 +48,6 @@ class Recorded(Entities):
     async def observe(self, events: Events, partitions: Any) -> EntityAnswer:
         self.seen.append((events, partitions))
         return await super().observe(events, partitions)
-
-
-@pytest.fixture(scope="module")
-def settings(environment: dict[str, str]) -> Settings:
-    """Those of the deployment."""
-    return Settings.load(
-        bootstrap_servers=environment["ASSAY_BOOTSTRAP_SERVERS"],
-        redis_url=environment["ASSAY_REDIS_URL"],
-        topic_prefix=environment["ASSAY_TOPIC_PREFIX"],
-        partitions=PARTITIONS,
-    )
-
-
-@pytest.fixture(scope="module")
-def redis(settings: Settings) -> Iterator[Redis]:
-    with Redis.from_url(settings.redis_url.get_secret_value()) as client:
-        yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 import pytest_asyncio
@@ -19,30 +18,13 @@ from assay.streams.simulator import simulate
 from .conftest import START_MS
 from .deployment import ENDS_WITHIN_S
 from .test_rebuild import silent
-from .topics import PARTITIONS, Topics, transaction
+from .topics import Topics, transaction
 from .worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 PAYMENTS, DECLINED = 400, 9  # of one user within a minute: the last ones are declined
 
 Rows = dict[bytes, bytes]
-
-
-@pytest.fixture(scope="module")
-def settings(environment: dict[str, str]) -> Settings:
-    """Those of the deployment."""
-    return Settings.load(
-        bootstrap_servers=environment["ASSAY_BOOTSTRAP_SERVERS"],
-        redis_url=environment["ASSAY_REDIS_URL"],
-        topic_prefix=environment["ASSAY_TOPIC_PREFIX"],
-        partitions=PARTITIONS,
-    )
-
-
-@pytest.fixture(scope="module")
-def redis(settings: Settings) -> Iterator[Redis]:
-    with Redis.from_url(settings.redis_url.get_secret_value()) as client:
-        yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -38,20 +38,6 @@ Sent = dict[Source, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def pair(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[WorkerProcess]]:
-    """Two workers of one group."""
-    folder = tmp_path_factory.mktemp("pair")
-    workers = [WorkerProcess(name, folder, environment) for name in ("one", "other")]
-    for process in workers:
-        process.start()
-    for process in workers:
-        process.wait_until_ready()
-    yield workers
-    for process in workers:
-        process.stop()
-
-
-@pytest.fixture(scope="module")
 def worker(pair: list[WorkerProcess]) -> WorkerProcess:
     """The one of them that is not restarted."""
     return pair[0]
