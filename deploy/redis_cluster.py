@@ -19,6 +19,7 @@ from assay.schemas.errors import ServiceError
 
 NODE_TIMEOUT_MS = 1_000  # until the others take a node for dead
 READY_TIMEOUT_S = 60.0
+_PORT_TRIES = 5  # somebody may take a port between our look and its bind
 _POLL_S = 0.05
 
 
@@ -43,11 +44,31 @@ class LocalCluster:
 
     def start(self, node: int, *options: str) -> None:
         """Start a node and wait until it answers; what it knew of the cluster is in its folder. Raises ServiceError."""
+        for _ in range(_PORT_TRIES):
+            process = self._processes[node] = self._process(node, options)
+            self._wait(f"node {node} does not answer", partial(self._came_up_or_ended, node, process))
+            if process.returncode is None:
+                return
+            if "Address already in use" not in self._log(node).read_text():
+                break
+            self.ports[node], self._bus_ports[node] = free_port(), free_port()
+        raise ServiceError(f"node {node} ended while it started", got=self._log(node).read_text()[-500:])
+
+    def _came_up_or_ended(self, node: int, process: subprocess.Popen[bytes]) -> bool:
+        if process.poll() is not None:
+            return True
+        with Redis(port=self.ports[node], protocol=2, socket_timeout=_POLL_S) as client:  # maybe somebody else's port
+            return bool(client.info("server").get("process_id") == process.pid)
+
+    def _process(self, node: int, options: tuple[str, ...]) -> subprocess.Popen[bytes]:
         bus = ("--cluster-enabled", "yes", "--cluster-port", str(self._bus_ports[node]))
         timeout = ("--cluster-node-timeout", str(NODE_TIMEOUT_MS))
         line = command(find_server(), self._folder / str(node), self.ports[node], keep=False)
-        self._processes[node] = subprocess.Popen([*line, *bus, *timeout, *options], stdout=subprocess.DEVNULL)
-        self._wait("a node does not answer", lambda: self.ask(node, "PING"))
+        with self._log(node).open("wb") as log:
+            return subprocess.Popen([*line, *bus, *timeout, *options], stdout=log)
+
+    def _log(self, node: int) -> Path:
+        return self._folder / str(node) / "log"
 
     def signal(self, node: int, number: int) -> None:
         os.kill(self._processes[node].pid, number)

@@ -1,12 +1,16 @@
 """Entity windows on a Redis Cluster of three nodes: the same bits as anywhere, whichever node is asked first."""
 
 import asyncio
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
+from assay.deploy import redis_cluster
 from assay.deploy.check import State
+from assay.deploy.ports import free_port
 from assay.deploy.redis_cluster import LocalCluster, local_cluster
 from assay.deploy.service_checks import redis_check
 from assay.schemas.errors import ServiceError
@@ -53,6 +57,19 @@ async def test_a_node_of_the_url_that_is_gone_hinders_no_start(cluster: LocalClu
     answer = await observe(entities, events, partitions)
     await entities.close()
     assert_same(answer, expected(events))
+
+
+@pytest.mark.parametrize("taken", ["client", "bus"])
+def test_a_port_that_somebody_takes_before_a_node_binds_it_is_replaced(
+    taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        lost = somebody.getsockname()[1]
+        offers = iter([lost] if taken == "client" else [free_port(), free_port(), free_port(), lost])
+        monkeypatch.setattr(redis_cluster, "free_port", lambda: next(offers, None) or free_port())
+        with local_cluster(tmp_path) as cluster:
+            assert f":{lost}" not in cluster.url
+            assert cluster.ask(0, "PING")
 
 
 async def test_a_database_that_the_cluster_does_not_have_is_named(cluster: LocalCluster) -> None:

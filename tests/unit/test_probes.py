@@ -110,3 +110,8 @@ def test_a_port_that_is_listened_on_is_not_free_and_another_is_found() -> None:
     assert found != port
     assert is_free(found)
     assert free_port(prefer=found) == found
+
+
+def test_a_port_is_given_once_though_its_server_does_not_listen_yet() -> None:
+    given = [free_port() for _ in range(1_000)]
+    assert len(set(given)) == len(given)
