@@ -18,7 +18,7 @@ from assay.schemas.errors import ServiceError, TopologyError
 from assay.schemas.source import SourceTopic
 from assay.streams.decision_reader import CLOCK_MARGIN_MS, source_of
 from assay.streams.kafka import client_options
-from assay.streams.reading import connect, reader, stop
+from assay.streams.reading import FETCH_MAX_WAIT_MS, connect, reader, stop
 from assay.streams.settings import Settings
 from assay.tables.partition_state import PartitionState
 
@@ -61,8 +61,9 @@ class Log:
         try:
             await connect(admin.start(), options)
             consumer = await reader(
-                options, auto_offset_reset="none", isolation_level="read_committed", max_partition_fetch_bytes=FETCH_BYTES
-            )
+                options, auto_offset_reset="none", isolation_level="read_committed", max_partition_fetch_bytes=FETCH_BYTES,
+                fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+            )  # fmt: skip
             try:
                 yield cls(settings, admin, consumer)
             finally:

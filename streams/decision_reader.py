@@ -8,9 +8,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import ConsumerRecord
 
 from assay.schemas.source import FENCE_HEADER, REPLAY_HEADER, SOURCE_HEADER, Source
-from assay.streams.reading import reader, stop
+from assay.streams.reading import FETCH_MAX_WAIT_MS, reader, stop
 
-FETCH_MAX_WAIT_MS = 10
 POLL_MS = 100
 LATE_APPENDS = 1_000  # source offsets by which a decision may lie out of order
 CLOCK_MARGIN_MS = 5_000  # append times of two leaders may differ

@@ -15,8 +15,8 @@ from aiokafka.structs import ConsumerRecord
 from assay.schemas import limits
 from assay.schemas.errors import TopologyError
 from assay.schemas.source import BEYOND_HORIZON_HEADER, CONFLICT_HEADER
-from assay.streams.decision_reader import CLOCK_MARGIN_MS, FETCH_MAX_WAIT_MS, POLL_MS, source_of
-from assay.streams.reading import reader, stop
+from assay.streams.decision_reader import CLOCK_MARGIN_MS, POLL_MS, source_of
+from assay.streams.reading import FETCH_MAX_WAIT_MS, reader, stop
 
 
 class Said(NamedTuple):

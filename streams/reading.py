@@ -16,6 +16,8 @@ from assay.schemas.limits import CONNECT_TIMEOUT_S
 from assay.streams.header_names import read_any_header_name
 
 STOP_PATIENCE_S = 0.5
+# Of one who asks for offsets between fetches: whatever is asked of a broker waits behind a fetch that waits for records.
+FETCH_MAX_WAIT_MS = 10
 SETTLE_ATTEMPTS = 100  # times 0.05 s: until the controller's word has reached the broker
 REPLY_PARTITIONS = 4  # of a reply topic that we make; clients choose one each
 REPLY_REPLICAS = 3  # where there are so many brokers: aiokafka does not let the broker choose

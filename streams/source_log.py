@@ -11,10 +11,9 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, OffsetOutOfRan
 from faust.types import TP
 
 from assay.schemas.limits import ASK_TIMEOUT_S
-from assay.streams.reading import reader, stop
+from assay.streams.reading import FETCH_MAX_WAIT_MS, reader, stop
 
 POLL_MS = 100
-FETCH_MAX_WAIT_MS = 10
 FETCH_BYTES = 16 * 1024  # one record tells
 
 log = logging.getLogger("assay.worker")
