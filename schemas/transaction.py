@@ -129,7 +129,7 @@ class Transaction(_Part):
     location: Annotated[Location | None, Field(description="an object")] = None
     device: Annotated[Device | None, Field(description="an object")] = None
     channel: Annotated[Channel | None, Field(description="one of " + ", ".join(Channel))] = None
-    attributes: Annotated[Attributes, Field(description=ATTRIBUTES_EXPECTED)] = {}
+    attributes: Annotated[Attributes, Field(description=ATTRIBUTES_EXPECTED, default_factory=dict)]
 
     @model_validator(mode="after")
     def _amount_fits(self) -> Self:
