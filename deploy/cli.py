@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score": ("score_command", "Score a file of transactions, offline."),
     "features": ("features", "Show how fresh each feature is, and load batch features."),
     "send": ("send_command", "Send one transaction and wait for its decision."),
+    "decision": ("decision_command", "Find a decision, and what it was made from."),
     "watch": ("watch_command", "Show decisions as they are made."),
     "rebuild": ("rebuild", "Make profiles or entity windows anew from transactions."),
     "parity": ("parity", "Compare the evidence of a run with an offline replay, bit for bit."),

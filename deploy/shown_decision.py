@@ -1,6 +1,6 @@
 """A decision as a person reads it: one line, or a small page. Works on decoded JSON, so that a newer field disturbs nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -32,8 +32,8 @@ def decision_line(decision: Mapping[str, Any]) -> Text:
     return line
 
 
-def decision_page(decision: Mapping[str, Any], waited_ms: float) -> Table:
-    """All that a person would ask about one decision. `waited_ms`: from the call to the reply, in this process."""
+def decision_page(decision: Mapping[str, Any], waited_ms: float | None = None) -> Table:
+    """All that a person would ask about one decision. `waited_ms`: from the call to the reply, in this process, if it asked."""
     page = Table.grid(padding=(0, 2))
     page.add_column(style="dim", justify="right")
     page.add_column()
@@ -52,7 +52,34 @@ def decision_page(decision: Mapping[str, Any], waited_ms: float) -> Table:
     marks = [name for name in ("late_event", "deadline_missed") if decision.get(name)]
     if marks:
         page.add_row("marks", ", ".join(marks))
-    page.add_row("latency", f"{waited_ms:.0f} ms here, {decision.get('latency_ms')} ms since the append")
+    here = "" if waited_ms is None else f"{waited_ms:.0f} ms here, "
+    page.add_row("latency", f"{here}{decision.get('latency_ms')} ms since the append")
     by = decision.get("decided_by") or {}
     page.add_row("decided by", f"{by.get('worker')}, generation {by.get('generation')}")
     return page
+
+
+def evidence_page(evidence: Mapping[str, Any], *, every: bool) -> Table:
+    """What a decision was made from; the features only where `every` one is asked for."""
+    page = Table.grid(padding=(0, 2))
+    page.add_column(style="dim", justify="right")
+    page.add_column()
+    source = evidence.get("source") or {}
+    page.add_row("source", f"{source.get('topic')}/{source.get('partition')} offset {source.get('offset')}")
+    ages = {name: age for name, age in (evidence.get("ages_ms") or {}).items() if age is not None}
+    page.add_row("ages", ", ".join(f"{name} {age / 1000:.1f} s" for name, age in ages.items()) or "of no source known")
+    for name, digest in (evidence.get("digests") or {}).items():
+        page.add_row(f"{name} digest", str(digest or "none")[:12])
+    if every:
+        for name, value in zip(_feature_names(evidence), evidence.get("features", []), strict=False):
+            page.add_row(name, "not known" if value is None else f"{value:g}")
+    return page
+
+
+def _feature_names(evidence: Mapping[str, Any]) -> Sequence[str]:
+    """Names where the list is this version's, numbers where it is another's."""
+    from assay.tables.features import NAMES, features_digest
+
+    if evidence.get("features_digest") == features_digest():
+        return NAMES
+    return [f"feature {number} of another list" for number in range(1, len(evidence.get("features", [])) + 1)]
