@@ -52,7 +52,7 @@ class Core:
         self._membership = ports.membership
         self._said, self._recent, self._acknowledgements = SaidBefore(), RecentDecisions(), Acknowledgements()
         self.profiles = Profiles(
-            ports.rows, ports.changelog, self._said, in_force.rates, changelog,
+            ports.rows, ports.changelog, self._said, in_force.rates, settings.digests(), changelog,
             membership=self._membership, open_repeats=self._acknowledgements.still_open,
         )  # fmt: skip
         self.answers = Answers(

@@ -204,7 +204,7 @@ class Learner:
         where = dict(zip(asked, places, strict=True))
         ready, held = self._waiting.ready(batch, {each for each, place in where.items() if place not in found})
         valid, arrived = _valid(ready)
-        learnt = learn(arrived, [where[each] for each in valid], found)
+        learnt = learn(arrived, [where[each] for each in valid], found, self._rows.digests)
         await self._mark([arrived[i] for i in learnt.unknown])
         sequences = await self._rows.count_outcomes(learnt.changes)
         self._evidence.offer_outcomes(arrived, learnt, sequences)  # again, if what follows fails: the first one counts
@@ -216,7 +216,7 @@ class Learner:
 
     async def _find(self, arrived: Sequence[Arrived]) -> tuple[list[Place], dict[Place, bytes]]:
         """The place of each outcome's transaction, or of the outcome's mark where that is set; and what is in those places."""
-        places = places_of(arrived, self._rows.keyspace)
+        places = places_of(arrived, self._rows.keyspace, self._rows.digests)
         marks = marks_of(arrived, places, self._rows.outcomes)
         found = await self._rows.find([*places, *marks])
         return [mark if mark in found else place for place, mark in zip(places, marks, strict=True)], found
@@ -224,7 +224,8 @@ class Learner:
     async def _mark(self, unknown: Sequence[Arrived]) -> None:
         """Before anything behind them is applied."""
         if unknown:
-            await self._rows.mark(marks_of(unknown, places_of(unknown, self._rows.keyspace), self._rows.outcomes))
+            places = places_of(unknown, self._rows.keyspace, self._rows.digests)
+            await self._rows.mark(marks_of(unknown, places, self._rows.outcomes))
 
     def _finish(self, ready: list[Waiting], instead: dict[Waiting, str]) -> None:
         """They are done with: count them by status, or by what is to be counted instead."""
@@ -258,6 +259,7 @@ def learner_of(
         RedisLink(settings.redis_url.get_secret_value(), (risk_library(), index_library())),
         Keyspace(prefix, topics.transactions.id, shards),
         Keyspace(prefix, topics.outcomes_id, shards),
+        settings.digests(),
         expire_s=int(settings.outcome_days * 86_400),
     )
     changes = ChangeEvidence(evidence, settings.evidence, settings.outcomes, topics.transactions.partitions)

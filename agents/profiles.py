@@ -13,6 +13,7 @@ from assay.schemas.errors import PublishError
 from assay.schemas.source import SOURCE_HEADER, OutRecord, Source, SourceTopic
 from assay.streams.publisher import UNKNOWN
 from assay.streams.read_back import Said
+from assay.tables.digests import Digests
 from assay.tables.encode import encode_events
 from assay.tables.events import Events
 from assay.tables.features import FEATURE_COUNT
@@ -55,6 +56,7 @@ class Profiles:
 
     Args:
         rates: for amounts in the base currency.
+        digests: that identifiers become in rows.
         changelog: name of the topic that rows are published to before they go to disk.
         membership: our place in the consumer group.
         open_repeats: by source offset: those of a partition whose decision is still being looked up.
@@ -66,11 +68,13 @@ class Profiles:
         publisher: Publishes,
         said: SaidBefore,
         rates: Rates,
+        digests: Digests,
         changelog: str,
         membership: Membership,
         open_repeats: Callable[[int], Mapping[int, Earlier]],
     ) -> None:
-        self._store, self._publisher, self._said, self._rates = store, publisher, said, rates
+        self._store, self._publisher, self._said = store, publisher, said
+        self._rates, self._digests = rates, digests
         self._changelog, self._membership, self._open_repeats = changelog, membership, open_repeats
         self._left_open: dict[int, Mapping[int, Earlier]] = {}
         self._rows = WorkingRows(store)
@@ -94,6 +98,7 @@ class Profiles:
             [request.source.offset for request in requests],
             [request.appended_ms for request in requests],
             self._rates,
+            self._digests,
         )
         gathered = self._rows.gather([UserKey(request.source.partition, request.user) for request in requests])
         repeats = np.empty(len(requests), np.int64)
@@ -156,8 +161,9 @@ class Profiles:
         left_open = self._left_open.get(partition, {})  # and not read again yet
         still_open = {o: earlier for o, earlier in left_open.items() if o >= reached} | dict(self._open_repeats(partition))
         state = PartitionState(
-            topic.id, topic.partitions, self._membership.committed(partition), reached, still_open, log_id=topic.log_id
-        )
+            topic.id, topic.partitions, self._membership.committed(partition), reached, still_open,
+            log_id=topic.log_id, fingerprint=self._digests.fingerprint,
+        )  # fmt: skip
         return state.encode()
 
     def _records(self, partition: int, rows: dict[bytes, FoldedRow]) -> list[OutRecord]:

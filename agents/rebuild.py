@@ -19,6 +19,7 @@ from assay.schemas.decode import Request, decode
 from assay.schemas.source import SOURCE_HEADER, OutRecord, Source, SourceRecord, SourceTopic
 from assay.streams.publisher import Batches, Placed
 from assay.tables.changelog import REBUILD_BEGUN_KEY, REBUILD_DONE_KEY, rebuild_mark
+from assay.tables.digests import Digests
 from assay.tables.events import Events
 from assay.tables.partition_state import STATE_KEY
 from assay.tables.profile import last_offset_of
@@ -64,9 +65,9 @@ class Refold:
         ends: {source partition: the offset before which everything is folded, and at which workers go on}.
     """
 
-    def __init__(self, store: RowStore, rates: Rates, topic: SourceTopic, ends: Mapping[int, int]) -> None:
+    def __init__(self, store: RowStore, rates: Rates, digests: Digests, topic: SourceTopic, ends: Mapping[int, int]) -> None:
         self._profiles = Profiles(
-            store, _NoLog(), SaidBefore(), rates, "", membership=_GoesOnAt(ends), open_repeats=lambda _: {}
+            store, _NoLog(), SaidBefore(), rates, digests, "", membership=_GoesOnAt(ends), open_repeats=lambda _: {}
         )
         self._ends = ends
         self._profiles.begin(topic, ends)

@@ -7,7 +7,6 @@ Where one is not, that is no difference: evidence may be lost, and no topic says
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,8 @@ from assay.agents.parity import Compared, Run, compare
 from assay.schemas.evidence import ChangeEvidence
 from assay.schemas.source import Source
 from assay.tables.changes import CHANGE, CHANGED_KINDS, COUNTED, Changes
-from assay.tables.events import Events, digest64
+from assay.tables.digests import Digests
+from assay.tables.events import Events
 from assay.tables.features import PROFILE_FEATURES, RISK_FEATURES
 from assay.tables.risk_family import RISK_COLUMNS, RiskFamily
 from assay.tables.risk_fold import RiskWindows
@@ -35,11 +35,11 @@ class LoggedChanges:
         """The next piece of evidence; stream is what its header says."""
         self.told.setdefault((stream, Source(**change.source.model_dump())), change)
 
-    def of(self, run: Run) -> tuple[Changes, Numbers]:
+    def of(self, run: Run, digests: Digests) -> tuple[Changes, Numbers]:
         """Those of transactions of a run: CHANGE (m,), and which change of each of its rows it was, int64 (m, 6)."""
         identities = zip(run.events["user"], run.events["id"], strict=True)
         places = {user.tobytes() + transaction.tobytes(): place for place, (user, transaction) in enumerate(identities)}
-        found = [(places.get(_identity(each)), each) for each in self.told.values()]
+        found = [(places.get(_identity(each, digests)), each) for each in self.told.values()]
         known = [(place, each) for place, each in found if place is not None]
         changes, numbers = np.zeros(len(known), CHANGE), np.zeros((len(known), len(CHANGED_KINDS)), np.int64)
         for row, (place, each) in enumerate(known):
@@ -51,9 +51,9 @@ class LoggedChanges:
         return changes, numbers
 
 
-def compare_risk(run: Run, logged: LoggedChanges) -> Compared:
-    """Features of risk of every transaction whose evidence says what it read."""
-    changes, numbers = logged.of(run)
+def compare_risk(run: Run, logged: LoggedChanges, digests: Digests) -> Compared:
+    """Features of risk of every transaction whose evidence says what it read; digests are those of the run's events."""
+    changes, numbers = logged.of(run, digests)
     read = {position: each.risk_sequences for position, each in run.logged.items() if each.risk_sequences is not None}
     positions = np.array(sorted(read), np.int64)
     readings = np.array([read[i] for i in positions.tolist()], np.int64).reshape(len(positions), len(CHANGED_KINDS))
@@ -73,9 +73,8 @@ def compare_risk(run: Run, logged: LoggedChanges) -> Compared:
     return compare(run, positions, values, replayed, FIRST, comparable)
 
 
-def _identity(change: ChangeEvidence) -> bytes:
-    user = digest64(change.user_id).to_bytes(8, "little")
-    return user + blake2b(change.transaction_id.encode(), digest_size=16).digest()
+def _identity(change: ChangeEvidence, digests: Digests) -> bytes:
+    return digests.of64(change.user_id).to_bytes(8, "little") + digests.of128(change.transaction_id)
 
 
 def _complete(digests: npt.NDArray[np.uint64], numbers: Numbers) -> dict[int, int]:

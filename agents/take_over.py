@@ -34,7 +34,7 @@ class TakeOver:
 
     def __init__(self, ports: Ports, settings: Settings, metrics: Metrics, partitions: int, begin: Begin) -> None:
         self._ports, self._settings, self._metrics = ports, settings, metrics
-        self._partitions, self._begin = partitions, begin
+        self._partitions, self._begin, self._fingerprint = partitions, begin, settings.digests().fingerprint
 
     async def __call__(self, generation: int, changelogs: set[int]) -> bool:
         """Recovery of these changelog partitions is complete. Returns False where the group has gone on without us.
@@ -84,6 +84,7 @@ class TakeOver:
             committed = earliest if committed is None else committed
         else:
             check_topic(state, topic, partition)
+            check_key(state, partition, self._fingerprint)
             if committed is None:
                 log.warning("partition %d: the committed offset has expired: going on at %d", partition, state.committed)
                 committed = state.committed
@@ -134,6 +135,18 @@ def check_topic(state: PartitionState, topic: SourceTopic, partition: int) -> No
             expected=f"{state.partitions}",
             got=f"{topic.partitions}",
             mend=REBUILD,
+        )
+
+
+def check_key(state: PartitionState, partition: int, fingerprint: str) -> None:
+    """Raises ChangelogError where nobody would be found in the profiles, since their digests are under another key."""
+    if state.fingerprint != fingerprint:
+        raise ChangelogError(
+            f"partition {partition}: the profiles were written under another ASSAY_HASH_KEY",
+            expected=f"the key with the fingerprint {state.fingerprint or '(none: by a version that had no key)'}",
+            got=fingerprint,
+            mend=f"put that key back, on every worker; or, to go on under this one, {REBUILD}; then "
+            "`assay rebuild entities` and `assay rebuild outcomes`",
         )
 
 

@@ -96,7 +96,7 @@ def load(
     from assay.tables.entity_call import Keyspace
 
     settings = Settings.load()
-    values = read_batch_file(file, map_ or (), map_file, now_ms=int(time.time() * 1000))
+    values = read_batch_file(file, map_ or (), map_file, now_ms=int(time.time() * 1000), digests=settings.digests())
     loaded = Loaded(0, len(values), 0)
     if not dry_run:
         keyspace = Keyspace(settings.entity_prefix, "", settings.redis_shards)

@@ -97,8 +97,10 @@ def batch_history(path: Path | None, delay_hours: float) -> "BatchHistory":
 
     from assay.models.batch_file import read_batch_file
     from assay.tables.batch_history import BatchHistory
+    from assay.tables.digests import OFFLINE
 
-    values = None if path is None else read_batch_file(path, now_ms=int(time.time() * 1000))
+    now_ms = int(time.time() * 1000)
+    values = None if path is None else read_batch_file(path, now_ms=now_ms, digests=OFFLINE)
     return BatchHistory(values, known_after_ms=round(delay_hours * 3_600_000))
 
 

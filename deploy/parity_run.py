@@ -45,7 +45,7 @@ class Parity:
 async def parity(settings: Settings, *, order: bool, report: Report) -> Parity:
     """Raises ServiceError, also where the transactions topic no longer has its beginning."""
     partitions = await partitions_of(client_options(settings), settings.transactions)
-    rates = Rates.load(settings.rates or SHIPPED_RATES)
+    rates, digests = Rates.load(settings.rates or SHIPPED_RATES), settings.digests()
     async with Log.of(settings) as log:
         logged, changes, others = await _evidence(log, settings, partitions, report)
         ends = {partition: (await _whole(log, settings, partition)) for partition in range(partitions)}
@@ -53,14 +53,14 @@ async def parity(settings: Settings, *, order: bool, report: Report) -> Parity:
             store = RowStore(Path(folder), ROW_BYTES)
             try:
                 topic = SourceTopic(settings.transactions, "", partitions)
-                replay = Replay(settings.transactions, Refold(store, rates, topic, ends), logged)
+                replay = Replay(settings.transactions, Refold(store, rates, digests, topic, ends), logged)
                 await _replay(log, settings, replay, ends, report)
             finally:
                 store.close()
     run = replay.run()
     report("comparing", 0, 1)
     effect = order_effect(run.events) if order else None
-    return Parity(compare_profiles(run), compare_entities(run), compare_risk(run, changes), others, effect)
+    return Parity(compare_profiles(run), compare_entities(run), compare_risk(run, changes, digests), others, effect)
 
 
 async def _whole(log: Log, settings: Settings, partition: int) -> int:

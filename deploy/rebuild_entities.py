@@ -56,7 +56,7 @@ async def rebuild_entities(settings: Settings, *, dry_run: bool, report: Report)
             store = RowStore(Path(folder), ROW_BYTES)
             try:
                 rates = Rates.load(settings.rates or SHIPPED_RATES)
-                refold = Refold(store, rates, source, {span.partition: span.end for span in wanted})
+                refold = Refold(store, rates, settings.digests(), source, {span.partition: span.end for span in wanted})
                 async for found, events, partitions in _in_append_order(log, settings, refold, wanted, report):
                     counts += found
                     observed += len(events)

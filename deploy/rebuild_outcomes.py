@@ -27,6 +27,7 @@ from assay.streams.kafka import client_options
 from assay.streams.reading import partitions_of
 from assay.streams.settings import Settings
 from assay.streams.topics import ensure_topics
+from assay.tables.digests import Digests
 from assay.tables.encode import encode_events
 from assay.tables.entity_call import Keyspace
 from assay.tables.learned_rows import LearnedRows
@@ -77,7 +78,8 @@ async def _redis(settings: Settings, source: str, outcomes: str) -> AsyncIterato
     prefix, shards = settings.entity_prefix, settings.redis_shards
     link = RedisLink(settings.redis_url.get_secret_value(), (risk_library(), index_library()))
     expire_s = int(settings.outcome_days * DAY_MS / 1000)
-    rows = LearnedRows(link, Keyspace(prefix, source, shards), Keyspace(prefix, outcomes, shards), expire_s)
+    keyspaces = Keyspace(prefix, source, shards), Keyspace(prefix, outcomes, shards)
+    rows = LearnedRows(link, *keyspaces, settings.digests(), expire_s)
     try:
         await rows.connect()
         yield link, rows
@@ -91,14 +93,14 @@ async def _keep(
     log: Log, settings: Settings, rows: LearnedRows | None, partitions: int, report: Report, found: RebuiltOutcomes
 ) -> None:
     """Transactions that have their own decision, and are not older than outcomes find them."""
-    rates = Rates.load(settings.rates or SHIPPED_RATES)
+    rates, digests = Rates.load(settings.rates or SHIPPED_RATES), settings.digests()
     now_ms = time.time() * 1000
     for partition in range(partitions):
         report("transactions", partition, partitions)
         verdicts = await _verdicts(log, settings, partition)
         async for records in log.all_records(settings.transactions, partition):
             for expire_s, young in by_expiry(records, now_ms, settings.outcome_days * DAY_MS):
-                decided = decided_among(young, verdicts, rates)
+                decided = decided_among(young, verdicts, rates, digests)
                 found.kept += len(decided)
                 for start in range(0, len(decided) if rows is not None else 0, MAX_CHANGES_A_CALL):
                     assert rows is not None
@@ -137,7 +139,7 @@ def _verdict(record: ConsumerRecord) -> tuple[int, int, int, float] | None:
     return source.offset, action, tier, np.nan if score is None else score
 
 
-def decided_among(records: Sequence[ConsumerRecord], verdicts: npt.NDArray[np.void], rates: Rates) -> Decided:
+def decided_among(records: Sequence[ConsumerRecord], verdicts: npt.NDArray[np.void], rates: Rates, digests: Digests) -> Decided:
     """Those of some records that have a decision of their own, DECIDED (n,), in their order."""
     requests = decode(records).requests
     offsets = np.array([request.source.offset for request in requests], np.int64)
@@ -150,6 +152,7 @@ def decided_among(records: Sequence[ConsumerRecord], verdicts: npt.NDArray[np.vo
         [request.source.offset for request in requests],
         [request.appended_ms for request in requests],
         rates,
+        digests,
     )
     decided = undecided_rows(requests, events)
     for name in ("action", "tier", "score"):
@@ -174,8 +177,8 @@ async def _apply(records: Sequence[ConsumerRecord], rows: LearnedRows | None, fo
     found.invalid += len(said) - len(arrived)
     unknown = 0
     if rows is not None:
-        places = places_of(arrived, rows.keyspace)
-        learnt = learn(arrived, places, await rows.find(places))
+        places = places_of(arrived, rows.keyspace, rows.digests)
+        learnt = learn(arrived, places, await rows.find(places), rows.digests)
         await rows.count_outcomes(learnt.changes)
         await rows.remember(learnt.kept)
         unknown = len(learnt.unknown)

@@ -57,7 +57,7 @@ async def rebuild(settings: Settings, until: Until, *, dry_run: bool, report: Re
                 report("reading", partition + 1, source.partitions)
             states = {partition: before.state(partition) for partition in range(source.partitions)}
             wanted = await spans(log, states, source, until)
-            refold = Refold(after, rates, source, {span.partition: span.end for span in wanted})
+            refold = Refold(after, rates, settings.digests(), source, {span.partition: span.end for span in wanted})
             counts = await _fold(log, settings, refold, wanted, report)
             rebuilt = [Rebuilt(s, counts[s.partition], difference(before, after, s.partition)) for s in wanted]
             if not dry_run:

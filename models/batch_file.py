@@ -7,9 +7,9 @@ value     a finite number
 as_of     when it held: RFC 3339, a day (its beginning, UTC), epoch milliseconds, or a timestamp; never in the future
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +25,7 @@ from assay.schemas.fields import Address, Id, IssuerNumber
 from assay.schemas.limits import MAX_FUTURE_MS, MAX_ID_CHARACTERS
 from assay.tables.batch_history import BatchValues
 from assay.tables.batch_rows import BATCH_LIST
-from assay.tables.encode import address_digest
-from assay.tables.events import digest64
+from assay.tables.digests import Digests
 
 FIELDS = ("entity", "id", "name", "value", "as_of")
 EARLIEST_MS = 946_684_800_000  # the year 2000: what is before it was seconds, most likely
@@ -37,44 +36,48 @@ _KINDS = sorted(set(_ENTITY_OF.values()))
 
 
 class _Form(NamedTuple):
-    """What an id of one kind of entity looks like, and how transactions digest it."""
+    """What an id of one kind of entity looks like."""
 
     adapter: TypeAdapter[str]
-    digest: Callable[[str], int]
     expected: str
 
 
 _FORMS: Mapping[str, _Form] = {
-    "bin": _Form(TypeAdapter(IssuerNumber), digest64, "6 to 8 digits"),
-    "address": _Form(TypeAdapter(Address), address_digest, "an IPv4 or IPv6 address"),
+    "bin": _Form(TypeAdapter(IssuerNumber), "6 to 8 digits"),
+    "address": _Form(TypeAdapter(Address), "an IPv4 or IPv6 address"),
 }
-_ANY = _Form(TypeAdapter(Id), digest64, f"1 to {MAX_ID_CHARACTERS} printable characters, and no card number")
+_ANY = _Form(TypeAdapter(Id), f"1 to {MAX_ID_CHARACTERS} printable characters, and no card number")
 
 
-def entity_digest(kind: str, text: str | None) -> int:
+def entity_digest(kind: str, text: str | None, digests: Digests) -> int:
     """The digest that transactions have for this entity; 0 where none can have such an id.
 
-    >>> entity_digest("merchant", "m-1") == digest64("m-1"), entity_digest("bin", "12")
+    >>> from assay.tables.digests import OFFLINE
+    >>> entity_digest("merchant", "m-1", OFFLINE) == OFFLINE.of64("m-1"), entity_digest("bin", "12", OFFLINE)
     (True, 0)
     """
     form = _FORMS.get(kind, _ANY)
     if text is None or holds_card_number(text.encode(errors="replace")):
         return 0
     try:
-        return form.digest(form.adapter.validate_python(text))
+        valid = form.adapter.validate_python(text)
     except ValidationError:
         return 0
+    return digests.of_address(valid) if kind == "address" else digests.of64(valid)
 
 
-def read_batch_file(path: Path, options: Sequence[str] = (), map_file: Path | None = None, *, now_ms: int) -> BatchValues:
+def read_batch_file(
+    path: Path, options: Sequence[str] = (), map_file: Path | None = None, *, now_ms: int, digests: Digests
+) -> BatchValues:
     """All values of a file. Raises InputError, which names row and column of the first that can't be used.
 
     options: `FIELD=COLUMN`, as `models.mapping` has them. now_ms: epoch; what is as of later is refused.
+    digests: those of the transactions that are to find the values.
     """
     table = read_table(path)
     columns = resolve(parse_mapping(options, map_file, FIELDS), table.columns, path, FIELDS, FIELDS)
     rows = table.select(_expression(field, columns[field], table).alias(field) for field in FIELDS)
-    digest = cache(entity_digest)
+    digest = cache(partial(entity_digest, digests=digests))
     pairs = zip(rows["entity"].to_list(), rows["id"].to_list(), strict=True)
     rows = rows.with_columns(pl.Series("digest", [digest(kind, text) for kind, text in pairs], pl.UInt64))
     _check(rows, now_ms, path, columns, table)

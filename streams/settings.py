@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from assay.schemas import limits
 from assay.schemas.errors import SettingError
+from assay.tables.digests import Digests
 
 
 class Settings(BaseSettings):
@@ -104,7 +105,10 @@ class Settings(BaseSettings):
         description="Days that Redis keeps a decided transaction for its outcomes: 210 bytes each, 740 at most.",
     )
     hash_key: SecretStr = Field(
-        SecretStr("assay-development"), description="Key of the digests that stand for records with a card number."
+        SecretStr("assay-development"),
+        min_length=1,
+        description="Key of the digests that stand for identifiers in profiles and Redis, and for records with a card number. "
+        "The same on every worker: what was stored under another one is refused until it is rebuilt.",
     )
 
     # -- logs
@@ -151,6 +155,10 @@ class Settings(BaseSettings):
     def topic(self, name: str) -> str:
         """A topic's full name, with the prefix."""
         return self.topic_prefix + name
+
+    def digests(self) -> Digests:
+        """Of identifiers, under `hash_key`; with caches of its own, so make it once."""
+        return Digests(self.hash_key.get_secret_value().encode())
 
     @cached_property
     def entity_prefix(self) -> str:

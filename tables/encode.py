@@ -6,8 +6,6 @@ What repeats is looked up, and each event is packed in one call: 3 us a transact
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
-from hashlib import blake2b
-from ipaddress import IPv6Address, ip_address
 from math import nan
 from struct import Struct
 from zoneinfo import ZoneInfo
@@ -15,9 +13,10 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from assay.schemas.codes import COUNTRIES
-from assay.schemas.limits import MAX_CACHED_DIGESTS, MAX_CACHED_ZONE_OFFSETS
+from assay.schemas.limits import MAX_CACHED_ZONE_OFFSETS
 from assay.schemas.transaction import Channel, Kind, Transaction
-from assay.tables.events import EVENT, NO_OFFSET, Events, digest64
+from assay.tables.digests import Digests
+from assay.tables.events import EVENT, NO_OFFSET, Events
 from assay.tables.rates import Rates
 
 _PACKED = Struct("<16s3qd6Q2f4Hh3B3x")  # the fields of EVENT, in its order; a test holds the two together
@@ -28,21 +27,26 @@ _CHANNELS: dict[Channel | None, int] = {None: 0} | {channel: 1 + index for index
 _CARD_PRESENT = frozenset((Channel.POS, Channel.ATM))
 _COUNTRIES: dict[str | None, int] = {None: 0} | {code: int.from_bytes(code.encode(), "big") for code in COUNTRIES}
 
-_digest = lru_cache(MAX_CACHED_DIGESTS)(digest64)
-
 
 def encode_events(
-    transactions: Sequence[Transaction], offsets: Sequence[int], appended_ms: Sequence[int], rates: Rates
+    transactions: Sequence[Transaction],
+    offsets: Sequence[int],
+    appended_ms: Sequence[int],
+    rates: Rates,
+    digests: Digests,
 ) -> Events:
     """The events of n transactions, (n,) EVENT, with the source offset and append time (epoch ms) of each."""
     events = np.zeros(len(transactions), EVENT)
     buffer, size = events.view(np.uint8), EVENT.itemsize
     for place, (transaction, offset, appended) in enumerate(zip(transactions, offsets, appended_ms, strict=True)):
-        _pack(buffer, place * size, transaction, offset, appended, rates)
+        _pack(buffer, place * size, transaction, offset, appended, rates, digests)
     return events
 
 
-def _pack(buffer: object, at: int, transaction: Transaction, offset: int, appended_ms: int, rates: Rates) -> None:
+def _pack(
+    buffer: object, at: int, transaction: Transaction, offset: int, appended_ms: int, rates: Rates, digests: Digests
+) -> None:
+    digest = digests.of64
     time_ms, utc_offset = transaction.timestamp
     merchant, instrument, device = transaction.merchant, transaction.instrument, transaction.device
     location, channel = transaction.location, transaction.channel
@@ -57,17 +61,17 @@ def _pack(buffer: object, at: int, transaction: Transaction, offset: int, append
     _PACKED.pack_into(
         buffer,  # type: ignore[arg-type]  # numpy arrays are writable buffers, which their stubs don't say
         at,
-        blake2b(transaction.transaction_id.encode(), digest_size=16).digest(),
+        digests.of128(transaction.transaction_id),
         offset,
         time_ms,
         appended_ms,
         rates.convert(transaction.amount, transaction.currency, time_ms),
-        _digest(transaction.user_id),
-        0 if instrument is None or instrument.id is None else _digest(instrument.id),
-        0 if instrument is None or instrument.bin is None else _digest(instrument.bin),
-        _digest(merchant.id),
-        0 if device is None or device.id is None else _digest(device.id),
-        0 if device is None or device.ip is None else address_digest(device.ip),
+        digest(transaction.user_id),
+        0 if instrument is None or instrument.id is None else digest(instrument.id),
+        0 if instrument is None or instrument.bin is None else digest(instrument.bin),
+        digest(merchant.id),
+        0 if device is None or device.id is None else digest(device.id),
+        0 if device is None or device.ip is None else digests.of_address(device.ip),
         latitude,
         longitude,
         country,
@@ -79,15 +83,6 @@ def _pack(buffer: object, at: int, transaction: Transaction, offset: int, append
         _CHANNELS[channel],
         channel in _CARD_PRESENT,
     )
-
-
-@lru_cache(MAX_CACHED_DIGESTS)
-def address_digest(ip: str) -> int:
-    """The digest of an address: of an IPv6 address its first 64 bits, since one subscriber has all that follow."""
-    address = ip_address(ip)
-    if isinstance(address, IPv6Address):
-        address = address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64)
-    return digest64(str(address))
 
 
 def _zone_offset(time_zone: str, time_ms: int) -> int:

@@ -1,9 +1,7 @@
 """Transactions as arrays: what the fold, the entity windows and the models see of them.
 
-One event is one fixed-width record. Identifiers are digests: equality is all that is ever asked of them.
+One event is one fixed-width record. Identifiers are digests (`tables.digests`): equality is all that is ever asked of them.
 """
-
-from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +36,3 @@ EVENT = np.dtype(
 )
 
 Events = npt.NDArray[np.void]
-
-
-def digest64(text: str) -> int:
-    """A 64-bit digest of an identifier; 0 is kept for "absent"."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") or 1

@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 
 from assay.schemas.limits import REDIS_CATCH_UP_S
 from assay.tables.changes import Changes
+from assay.tables.digests import Digests
 from assay.tables.entity_call import Keyspace
 from assay.tables.redis_link import Command
 from assay.tables.risk_call import RiskCall, read_sequences, risk_calls
@@ -38,12 +39,12 @@ class Link(Protocol):
 class LearnedRows:
     """Reads and writes of one learner, one at a time. Each raises one of `redis_link.OUTAGES`.
 
-    decisions, outcomes: where keys lie, and identities of the topics that offsets are compared within. expire_s: how long a
-    transaction is kept where nothing else is said.
+    decisions, outcomes: where keys lie, and identities of the topics that offsets are compared within. digests: what
+    identifiers become in keys and values. expire_s: how long a transaction is kept where nothing else is said.
     """
 
-    def __init__(self, link: Link, decisions: Keyspace, outcomes: Keyspace, expire_s: int) -> None:
-        self._link, self.keyspace, self.outcomes, self._expire_s = link, decisions, outcomes, expire_s
+    def __init__(self, link: Link, decisions: Keyspace, outcomes: Keyspace, digests: Digests, expire_s: int) -> None:
+        self._link, self.keyspace, self.outcomes, self.digests, self._expire_s = link, decisions, outcomes, digests, expire_s
 
     @property
     def connected(self) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from assay.schemas.decision import Action
 from assay.schemas.outcome import Outcome
 from assay.tables.changes import CHANGE, Changes
+from assay.tables.digests import Digests
 from assay.tables.entity_call import Keyspace
 from assay.tables.outcomes import Effect, Heard, effect, label, with_heard
 from assay.tables.transaction_index import ENTITY_KINDS, Decided, Kept, Place, declined_in_full, mark_of, place_of
@@ -48,7 +49,7 @@ class Learnt:
     unknown: list[int] = field(default_factory=list)
 
 
-def learn(arrived: Sequence[Arrived], places: Sequence[Place], found: Mapping[Place, bytes]) -> Learnt:
+def learn(arrived: Sequence[Arrived], places: Sequence[Place], found: Mapping[Place, bytes], digests: Digests) -> Learnt:
     """Apply outcomes one after another to what was found of their transactions; those not found change nothing."""
     first = {place: kept for place, value in found.items() if (kept := _readable(value)) is not None}
     now, rows, learnt = dict(first), list[tuple[Any, ...]](), Learnt()
@@ -56,7 +57,7 @@ def learn(arrived: Sequence[Arrived], places: Sequence[Place], found: Mapping[Pl
         if (kept := now.get(place)) is None:
             learnt.unknown.append(position)
             continue
-        known = with_heard(kept.known, Heard.of(each.outcome))
+        known = with_heard(kept.known, Heard.of(each.outcome, digests))
         change = effect(known, kept.paid) - effect(kept.known, kept.paid)
         now[place] = Kept(kept.entry, known)
         if change:
@@ -72,9 +73,9 @@ def learn(arrived: Sequence[Arrived], places: Sequence[Place], found: Mapping[Pl
     return learnt
 
 
-def places_of(arrived: Sequence[Arrived], keyspace: Keyspace) -> list[Place]:
+def places_of(arrived: Sequence[Arrived], keyspace: Keyspace, digests: Digests) -> list[Place]:
     """Where the transactions of outcomes are kept."""
-    return [place_of(keyspace, each.outcome.user_id, each.outcome.transaction_id) for each in arrived]
+    return [place_of(keyspace, digests, each.outcome.user_id, each.outcome.transaction_id) for each in arrived]
 
 
 def marks_of(arrived: Sequence[Arrived], places: Sequence[Place], outcomes: Keyspace) -> list[Place]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from assay.schemas.limits import MAX_OUTCOMES_PER_TRANSACTION
 from assay.schemas.outcome import Outcome, Status
-from assay.tables.events import digest64
+from assay.tables.digests import Digests
 
 VERSION = 1
 WHOLE = -1  # in place of an amount: the whole transaction
@@ -40,15 +40,15 @@ class Heard(NamedTuple):
     supersedes: int  # digest of the id of the one whose place it takes; 0: none
 
     @classmethod
-    def of(cls, outcome: Outcome) -> "Heard":
+    def of(cls, outcome: Outcome, digests: Digests) -> "Heard":
         """As it came; the amount rounded to thousandths."""
         named = outcome.supersedes if outcome.supersedes != outcome.outcome_id else None
         return cls(
             outcome.known_at.ms,
-            digest64(outcome.outcome_id),
+            digests.of64(outcome.outcome_id),
             _STATUSES[outcome.status],
             WHOLE if outcome.amount is None else thousandths(outcome.amount),
-            0 if named is None else digest64(named),
+            0 if named is None else digests.of64(named),
         )
 
 

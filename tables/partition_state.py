@@ -1,6 +1,7 @@
 """What the rows of one partition were built from: kept beside them, in the changelog and on disk, in a record of its own.
 
-It tells a recreated topic, another number of partitions, or an offset that somebody has set, from an ordinary restart.
+It tells a recreated topic, another number of partitions, another key of digests, or an offset that somebody has set, from an
+ordinary restart.
 """
 
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ class PartitionState:
             take-over what they repeat.
         layout: the version of the rows.
         log_id: as in `SourceTopic`: what was said lies there.
+        fingerprint: of the key that digests in the rows are under (`tables.digests`); empty where there was none yet.
 
     >>> state = PartitionState("id", 3, 7, 9, {8: Earlier(2, 1767225600000)})
     >>> PartitionState.decode(state.encode()) == state
@@ -50,6 +52,7 @@ class PartitionState:
     open: Mapping[int, Earlier] = field(default_factory=dict)
     layout: int = LAYOUT_VERSION
     log_id: str = ""
+    fingerprint: str = ""
 
     def encode(self) -> bytes:
         return orjson.dumps(
@@ -61,6 +64,7 @@ class PartitionState:
                 "open": [(offset, *earlier) for offset, earlier in self.open.items()],
                 "layout": self.layout,
                 "log_id": self.log_id,
+                "fingerprint": self.fingerprint,
             }
         )
 
@@ -77,6 +81,7 @@ class PartitionState:
                 {int(offset): Earlier(int(first), int(ms)) for offset, first, ms in found["open"]},
                 int(found["layout"]),
                 str(found["log_id"]),
+                str(found.get("fingerprint", "")),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ChangelogError(

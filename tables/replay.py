@@ -12,6 +12,7 @@ import numpy.typing as npt
 from assay.schemas.transaction import Transaction
 from assay.tables.batch_history import BatchHistory
 from assay.tables.changes import CHANGE, Changes
+from assay.tables.digests import OFFLINE
 from assay.tables.encode import encode_events
 from assay.tables.entity_fold import EntityWindows
 from assay.tables.events import EVENT, Events
@@ -45,7 +46,7 @@ def events_of(transactions: Iterable[Transaction], rates: Rates) -> Events:
     offset = 0
     while chunk := list(islice(source, CHUNK)):
         times = [transaction.timestamp.ms for transaction in chunk]
-        chunks.append(encode_events(chunk, range(offset, offset + len(chunk)), times, rates))
+        chunks.append(encode_events(chunk, range(offset, offset + len(chunk)), times, rates, OFFLINE))
         offset += len(chunk)
     return np.concatenate(chunks)
 

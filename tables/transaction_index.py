@@ -15,7 +15,7 @@ Valkey 9 takes 210 bytes of memory for one that nothing was heard of, key and ex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple, Self
@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from assay.schemas.decision import Action, Tier
 from assay.tables.changes import CHANGED_KINDS
+from assay.tables.digests import Digests
 from assay.tables.entity_call import Keyspace
-from assay.tables.events import digest64
 from assay.tables.outcomes import Known, Paid, decode_known, encode_known
 from assay.tables.redis_link import Command
 
@@ -127,12 +127,11 @@ def index_library() -> tuple[str, str, str]:
     return f"assay_index_{version}", version, code
 
 
-def place_of(keyspace: Keyspace, user_id: str, transaction_id: str) -> Place:
+def place_of(keyspace: Keyspace, digests: Digests, user_id: str, transaction_id: str) -> Place:
     """Where the transaction of this identity is kept."""
-    user = digest64(user_id)
+    user = digests.of64(user_id)
     shard = user % keyspace.shards
-    identity = blake2b(transaction_id.encode(), digest_size=16).digest()
-    return Place(shard, _tag(keyspace, shard) + MARKER + user.to_bytes(8, "little") + identity)
+    return Place(shard, _tag(keyspace, shard) + MARKER + user.to_bytes(8, "little") + digests.of128(transaction_id))
 
 
 def keep_commands(decided: Decided, keyspace: Keyspace, expire_s: int) -> list[Command]:

@@ -22,6 +22,7 @@ from assay.tables.recall import NEW, recall
 from tests.integration.topics import transaction
 
 from .checker import Checker
+from .replayed import DIGESTS
 
 APPENDED_MS = 1_767_225_700_000
 TOPICS = ("transactions", "decisions", "dead-letters", "evidence", "changelog", "checkout.reply")
@@ -119,7 +120,7 @@ def _folded(requests: Iterable[Request]) -> Iterable[tuple[Request, bytes, np.nd
     for request in requests:
         row = rows.setdefault(request.user, new_rows(1))
         rates = Rates.load(SHIPPED_RATES)
-        events = encode_events([request.transaction], [request.source.offset], [request.appended_ms], rates)
+        events = encode_events([request.transaction], [request.source.offset], [request.appended_ms], rates, DIGESTS)
         slots, repeats = np.zeros(1, np.int32), np.empty(1, np.int64)
         features = np.full((1, FEATURE_COUNT), np.nan, np.float32)
         recall(row, slots, events, repeats)

@@ -15,6 +15,7 @@ from aiokafka.structs import ConsumerRecord
 
 from assay.schemas.decode import Request, decode
 from assay.schemas.limits import DECISIONS_REMEMBERED_PER_USER
+from assay.streams.settings import Settings
 from assay.tables.encode import encode_events
 from assay.tables.features import FEATURE_COUNT, PROFILE_FEATURES
 from assay.tables.fold import fold
@@ -24,6 +25,7 @@ from assay.tables.recall import NEW
 from assay.tables.working_rows import UserKey
 
 CHUNK = 500
+DIGESTS = Settings.load().digests()  # those of the workers
 
 
 class Kind(Enum):
@@ -106,6 +108,7 @@ class Replay:
             [request.source.offset for request in requests],
             [request.appended_ms for request in requests],
             self._rates,
+            DIGESTS,
         )
         rows = gather([self.rows.get(user) for user in users])
         features = np.full((count, FEATURE_COUNT), np.nan, np.float32)

@@ -21,8 +21,8 @@ from assay.deploy.redis_cluster import local_cluster
 from assay.schemas.decision import Action, Tier
 from assay.streams.metrics import Metrics
 from assay.tables.changes import CHANGED_KINDS
+from assay.tables.digests import OFFLINE
 from assay.tables.entity_call import Keyspace
-from assay.tables.events import digest64
 from assay.tables.learned_rows import MARKED_S, LearnedRows
 from assay.tables.learning import own_verdicts
 from assay.tables.outcomes import effect
@@ -87,7 +87,7 @@ class Life:
     def __init__(self, url: str, prefix: str) -> None:
         self.link = FragileLink(url)
         self.keyspace = Keyspace(prefix, "transactions-id", SHARDS)
-        self.rows = LearnedRows(self.link, self.keyspace, Keyspace(prefix, "outcomes-id", SHARDS), EXPIRE_S)
+        self.rows = LearnedRows(self.link, self.keyspace, Keyspace(prefix, "outcomes-id", SHARDS), OFFLINE, EXPIRE_S)
         self.finished = 0
         self.learner = Learner(self.rows, Silent(), Metrics(), generation=lambda: GENERATION, finished=self._finish, rest=0.01)
 
@@ -98,8 +98,8 @@ class Life:
         """The transactions of some users, declined in the tier full."""
         rows = np.zeros(3, DECIDED)
         for n, row in enumerate(rows):
-            identity = place_of(self.keyspace, f"u-{n}", "t").key[-16:]
-            row["user"], row["id"], row["offset"] = digest64(f"u-{n}"), np.frombuffer(identity, "<u8"), n
+            identity = place_of(self.keyspace, OFFLINE, f"u-{n}", "t").key[-16:]
+            row["user"], row["id"], row["offset"] = OFFLINE.of64(f"u-{n}"), np.frombuffer(identity, "<u8"), n
         entry = rows["entry"]
         entry["version"], entry["action"], entry["tier"] = VERSION, ACTIONS.index(Action.DECLINE), Tier.FULL.rank
         entry["time_ms"], entry["whole"], entry["base"] = TIME_MS, 100_000, 80_000
@@ -147,7 +147,7 @@ ONE = (1, 1, 0, 1, 64_000.0)
 EXPECTED = (
     {("merchant", 11): tuple(3 * part for part in ONE), ("device", 31): tuple(3 * part for part in ONE)}
     | {("instrument", digest): ONE for digest in (21, 22, 23)}
-    | {("user", digest64(f"u-{n}")): ONE for n in range(3)}
+    | {("user", OFFLINE.of64(f"u-{n}")): ONE for n in range(3)}
 )
 
 
@@ -179,9 +179,9 @@ async def test_a_crash_at_any_command_counts_nothing_twice_and_loses_nothing(
 
 async def known_frauds(redis: Redis, life: Life) -> dict[int, int]:
     """Digest of a user -> frauds that are known, by what is written with the transactions."""
-    keys = [(n, place_of(life.keyspace, f"u-{n}", "t").key) for n in range(3)]
+    keys = [(n, place_of(life.keyspace, OFFLINE, f"u-{n}", "t").key) for n in range(3)]
     kept = {n: Kept.decode(value) for n, key in keys if (value := await redis.get(key)) is not None}
-    return {digest64(f"u-{n}"): effect(each.known, each.paid).fraud for n, each in kept.items()}
+    return {OFFLINE.of64(f"u-{n}"): effect(each.known, each.paid).fraud for n, each in kept.items()}
 
 
 async def test_one_that_was_unknown_stays_it_whatever_is_kept_before_it_is_read_again_after_a_crash(
@@ -223,7 +223,7 @@ async def test_what_was_heard_is_kept_as_long_as_the_transaction(redis: Redis, r
     life.decide()
     await life.live(0, len(OUTCOMES))
     for n in range(3):
-        key = place_of(life.keyspace, f"u-{n}", "t").key
+        key = place_of(life.keyspace, OFFLINE, f"u-{n}", "t").key
         value = await redis.get(key)
         assert len(Kept.decode(value).known) == len(COURSE)
         assert 0 < await redis.ttl(key) <= EXPIRE_S
@@ -232,7 +232,7 @@ async def test_what_was_heard_is_kept_as_long_as_the_transaction(redis: Redis, r
 async def test_a_transaction_is_kept_for_less_where_that_is_said(redis: Redis, redis_url: str, topic_prefix: str) -> None:
     life = Life(redis_url, topic_prefix)
     row = np.zeros(1, DECIDED)
-    row["user"] = digest64("u-0")
+    row["user"] = OFFLINE.of64("u-0")
     await life.rows.connect()
     await life.rows.keep(row, own_verdicts(row), 60)
     [key] = [key async for key in redis.scan_iter(match=f"{{{topic_prefix}:*}}:t:*")]
@@ -248,7 +248,7 @@ async def test_a_transaction_that_is_decided_again_keeps_what_was_heard_of_it(
     await life.live(0, len(OUTCOMES))
     life.decide()
     await life.live(len(OUTCOMES) - 1, 1)
-    assert len(Kept.decode(await redis.get(place_of(life.keyspace, "u-1", "t").key)).known) == len(COURSE)
+    assert len(Kept.decode(await redis.get(place_of(life.keyspace, OFFLINE, "u-1", "t").key)).known) == len(COURSE)
     assert await counts(redis, topic_prefix) == EXPECTED
 
 
@@ -258,7 +258,7 @@ async def test_who_was_overtaken_takes_nothing_back(redis_url: str, topic_prefix
     await life.live(len(OUTCOMES), 1)
     await life.rows.connect()
     await life.learner._turn()
-    place = place_of(life.keyspace, "u-1", "t")
+    place = place_of(life.keyspace, OFFLINE, "u-1", "t")
     before = (await life.rows.find([place]))[place]
     assert await life.rows.remember({place: (before, b"newer")})
     assert not await life.rows.remember({place: (before, b"stale")})

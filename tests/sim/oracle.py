@@ -6,6 +6,7 @@ from enum import Enum, auto
 import numpy as np
 
 from assay.schemas.decode import Request, decode
+from assay.tables.digests import Digests
 from assay.tables.encode import encode_events
 from assay.tables.features import FEATURE_COUNT, PROFILE_FEATURES
 from assay.tables.fold import fold
@@ -54,8 +55,8 @@ class Partition:
 class Oracle:
     """Replays the transactions topic record by record, as it is appended."""
 
-    def __init__(self, rates: Rates) -> None:
-        self._rates = rates
+    def __init__(self, rates: Rates, digests: Digests) -> None:
+        self._rates, self._digests = rates, digests
         self.partitions: dict[int, Partition] = {}
 
     def appended(self, record: Record) -> None:
@@ -69,7 +70,7 @@ class Oracle:
 
     def _request(self, partition: Partition, request: Request) -> Expected:
         offset, user = request.source.offset, request.user
-        events = encode_events([request.transaction], [offset], [request.appended_ms], self._rates)
+        events = encode_events([request.transaction], [offset], [request.appended_ms], self._rates, self._digests)
         rows, slots = gather([partition.rows.get(user)]), np.zeros(1, np.int32)
         repeats = np.empty(1, np.int64)
         recall(rows, slots, events, repeats)

@@ -52,7 +52,7 @@ class World:
         self.weather = Weather(plan.seed)
         logs = ((topic, partition) for topic in TOPICS for partition in range(plan.partitions))
         self.network = Network(Broker(self.loop, logs, self._appended), Wire(self.loop, self.weather))
-        self.checks = Checks(Oracle(RATES), self.network.broker, self._fail)
+        self.checks = Checks(Oracle(RATES, settings.digests()), self.network.broker, self._fail)
         self.group = Coordinator(self.loop, self._assign, SESSION_S, REBALANCE_S, self._committed)
         self._disks: dict[int, Disk] = {}
         self.living: dict[int, Process] = {}  # by worker

@@ -13,7 +13,7 @@ from assay.agents.decided import DecidedBatch
 from assay.agents.learn import Learner
 from assay.schemas.decision import Tier
 from assay.streams.metrics import Metrics
-from assay.tables.events import digest64
+from assay.tables.digests import OFFLINE
 from assay.tables.learning import Arrived, Learnt
 from assay.tables.transaction_index import ACTIONS, DECIDED, VERSION, place_of
 
@@ -71,8 +71,8 @@ class Stand:
     def decide(self, number: int, *, action: str = "approve", tier: Tier = Tier.FULL) -> None:
         """The transaction `t-NUMBER` of user `u` is decided, of 100.00 that are 80.00 in the base currency."""
         row = np.zeros(1, DECIDED)
-        identity = place_of(KEYSPACE, "u", f"t-{number}").key[-16:]
-        row["user"], row["id"], row["offset"] = digest64("u"), np.frombuffer(identity, "<u8"), number
+        identity = place_of(KEYSPACE, OFFLINE, "u", f"t-{number}").key[-16:]
+        row["user"], row["id"], row["offset"] = OFFLINE.of64("u"), np.frombuffer(identity, "<u8"), number
         entry = row["entry"]
         entry["version"], entry["tier"], entry["whole"], entry["base"] = VERSION, tier.rank, 100_000, 80_000
         entry["action"], entry["merchant"] = [str(one) for one in ACTIONS].index(action), 7

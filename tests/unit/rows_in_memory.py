@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from assay.tables.changes import CHANGED_KINDS, COUNTED, Changes
+from assay.tables.digests import OFFLINE
 from assay.tables.entity_call import Keyspace
 from assay.tables.learned_rows import Sequences
 from assay.tables.transaction_index import MARKER, UNKNOWN, Decided, Place
@@ -22,7 +23,7 @@ class RowsInMemory:
     """
 
     def __init__(self) -> None:
-        self.keyspace, self.outcomes, self.connected = KEYSPACE, OUTCOMES, False
+        self.keyspace, self.outcomes, self.digests, self.connected = KEYSPACE, OUTCOMES, OFFLINE, False
         self.values: dict[bytes, bytes] = {}
         self.marks: set[bytes] = set()
         self.counts: Counter[tuple[str, int, str]] = Counter()

@@ -30,7 +30,7 @@ from assay.schemas.transaction import Transaction
 from assay.streams.simulator import simulate
 from assay.tables.batch_history import BatchHistory, BatchValues
 from assay.tables.batch_rows import BATCH_LIST
-from assay.tables.events import digest64
+from assay.tables.digests import OFFLINE
 from assay.tables.features import FEATURE_COUNT, NAMES
 from assay.tables.rates import Rates
 from assay.tables.replay import replay
@@ -41,7 +41,7 @@ made = list(simulate(seed=5, transactions=1_500, start_ms=START_MS, users=40, fr
 history = [Transaction.model_validate(payment.transaction) for payment in made]
 device = next(payment.device.id for payment in history if payment.device is not None and payment.device.id is not None)
 [reputation] = [place for place, feature in enumerate(BATCH_LIST) if feature.name == "device_reputation"]
-digest, one, as_of_ms = np.array([digest64(device)], np.uint64), np.ones(1, np.float32), np.array([START_MS])
+digest, one, as_of_ms = np.array([OFFLINE.of64(device)], np.uint64), np.ones(1, np.float32), np.array([START_MS])
 batch = BatchHistory(BatchValues(np.array([reputation]), digest, one, as_of_ms))
 bundle = train(history, [payment.fraud for payment in made], Path(sys.argv[1]), rates=rates, batch=batch, nthread=1)
 features = replay(history, rates, batch=batch)

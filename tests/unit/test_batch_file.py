@@ -13,8 +13,8 @@ from assay.schemas.errors import InputError
 from assay.schemas.transaction import Transaction
 from assay.tables.batch_history import BatchValues
 from assay.tables.batch_rows import BATCH_LIST
+from assay.tables.digests import OFFLINE
 from assay.tables.encode import encode_events
-from assay.tables.events import digest64
 from assay.tables.rates import Rates
 
 NOW_MS = 1_772_323_200_000  # 2026-03-01
@@ -37,14 +37,14 @@ def written(folder: Path, *rows: dict[str, Any], ending: str = ".parquet", **col
 
 
 def taken(path: Path, *options: str) -> BatchValues:
-    return read_batch_file(path, options, now_ms=NOW_MS)
+    return read_batch_file(path, options, now_ms=NOW_MS, digests=OFFLINE)
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
 def test_a_value_is_taken_with_its_entity_and_its_time(tmp_path: Path, ending: str) -> None:
     values = taken(written(tmp_path, {}, {"id": "m-2", "value": 1}, ending=ending))
     assert [BATCH_LIST[feature].name for feature in values.feature] == ["merchant_dispute_rate_90d"] * 2
-    assert values.digest.tolist() == [digest64("m-1"), digest64("m-2")]
+    assert values.digest.tolist() == [OFFLINE.of64("m-1"), OFFLINE.of64("m-2")]
     assert values.value.tolist() == [0.25, 1.0]
     assert values.as_of_ms.tolist() == [GOOD_MS] * 2
 
@@ -69,7 +69,7 @@ def test_columns_of_other_names_are_mapped(tmp_path: Path) -> None:
     path.write_text("shop,percent,day\nm-1,2.5,1772280000\n")
     mapping = ("entity=merchant", "id=shop", "name=merchant_dispute_rate_90d", "value=percent/100", "as_of=day*1000")
     values = taken(path, *mapping)
-    assert (values.digest.tolist(), values.as_of_ms.tolist()) == ([digest64("m-1")], [GOOD_MS])
+    assert (values.digest.tolist(), values.as_of_ms.tolist()) == ([OFFLINE.of64("m-1")], [GOOD_MS])
     assert values.value.tolist() == [np.float32(0.025)]
 
 
@@ -161,5 +161,5 @@ def test_an_id_has_the_digest_that_transactions_have(kind: str, text: str) -> No
             "device": {"id": "d-1", "ip": "2001:db8::1:2"},
         }
     )
-    events = encode_events([payment], [0], [NOW_MS], Rates.load())
-    assert entity_digest(kind, text) == events[kind][0]
+    events = encode_events([payment], [0], [NOW_MS], Rates.load(), OFFLINE)
+    assert entity_digest(kind, text, OFFLINE) == events[kind][0]

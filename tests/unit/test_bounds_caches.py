@@ -8,6 +8,7 @@ import pytest
 from assay.models.reasons import Catalogue
 from assay.schemas import decision, decode, headers, instant, limits
 from assay.tables import encode
+from assay.tables.digests import Digests
 
 DAY_MS = 86_400_000
 
@@ -35,9 +36,10 @@ def emptied() -> Iterator[None]:
 
 
 def test_i5_max_cached_digests_one_more_pushes_the_oldest_out() -> None:
-    assert_bounded(encode._digest, limits.MAX_CACHED_DIGESTS, lambda number: (f"user-{number}",))
+    digests = Digests(b"key")
+    assert_bounded(digests.of64, limits.MAX_CACHED_DIGESTS, lambda number: (f"user-{number}",))
     assert_bounded(
-        encode.address_digest,
+        digests.of_address,
         limits.MAX_CACHED_DIGESTS,
         lambda number: (f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}",),
     )

@@ -10,6 +10,7 @@ from assay.schemas.evidence import ChangeEvidence as Read
 from assay.schemas.evidence import is_change
 from assay.schemas.source import SOURCE_HEADER, OutRecord
 from assay.streams.outbox import Make
+from assay.tables.digests import OFFLINE
 from assay.tables.learning import learn, places_of
 
 from .rows_in_memory import KEYSPACE
@@ -36,9 +37,9 @@ class Queue:
 
 async def test_each_change_says_which_outcome_made_it_and_which_change_of_its_rows_it_was() -> None:
     outcomes = arrived("disputed", "authorised", "fraud", amount="50")
-    places = places_of(outcomes, KEYSPACE)
+    places = places_of(outcomes, KEYSPACE, OFFLINE)
     queue = Queue()
-    queue.changes.offer_outcomes(outcomes, learn(outcomes, places, dict.fromkeys(places, KEPT.encode())), SEQUENCES)
+    queue.changes.offer_outcomes(outcomes, learn(outcomes, places, dict.fromkeys(places, KEPT.encode()), OFFLINE), SEQUENCES)
     [(where, records)] = (await queue.records()).items()
     assert where == ("evidence", 1)  # of the third partition of outcomes, and there are two
     assert [dict(headers)[SOURCE_HEADER] for _, _, headers in records] == [b"outcomes:3:0", b"outcomes:3:2"]

@@ -14,6 +14,7 @@ from assay.schemas.decode import Request, decode
 from assay.schemas.limits import MAX_CHANGES_A_CALL
 from assay.schemas.source import Source
 from assay.streams.read_back import Said
+from assay.tables.digests import OFFLINE
 from assay.tables.encode import encode_events
 from assay.tables.rates import SHIPPED_RATES, Rates
 from assay.tables.transaction_index import Kept
@@ -50,6 +51,7 @@ def recalled(of: list[Request], said: Mapping[int, bytes] = {}, repeated: int | 
         [request.source.offset for request in of],
         [request.appended_ms for request in of],
         Rates.load(SHIPPED_RATES),
+        OFFLINE,
     )
     fresh = np.ones(len(of), bool)
     judged = fresh.copy()

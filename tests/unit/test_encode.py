@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from assay.schemas.transaction import Channel, Kind, Transaction
-from assay.tables.encode import address_digest, encode_events
-from assay.tables.events import EVENT, NO_OFFSET, digest64
+from assay.tables.digests import OFFLINE
+from assay.tables.encode import encode_events
+from assay.tables.events import EVENT, NO_OFFSET
 from assay.tables.rates import Rates
 
 RATES = Rates.load()
@@ -31,7 +32,7 @@ FULL = BARE | {
 
 
 def encoded(**fields: Any) -> np.void:
-    event: np.void = encode_events([Transaction.model_validate(BARE | fields)], [41], [1_700_000_000_500], RATES)[0]
+    event: np.void = encode_events([Transaction.model_validate(BARE | fields)], [41], [1_700_000_000_500], RATES, OFFLINE)[0]
     return event
 
 
@@ -42,12 +43,12 @@ def test_every_field_of_a_full_transaction_is_where_its_name_says() -> None:
         "time_ms": 1_700_000_000_000,
         "appended_ms": 1_700_000_000_500,
         "amount": 12.34,
-        "user": digest64("u-1"),
-        "instrument": digest64("i-1"),
-        "bin": digest64("400000"),
-        "merchant": digest64("m-1"),
-        "device": digest64("d-1"),
-        "address": address_digest("192.0.2.7"),
+        "user": OFFLINE.of64("u-1"),
+        "instrument": OFFLINE.of64("i-1"),
+        "bin": OFFLINE.of64("400000"),
+        "merchant": OFFLINE.of64("m-1"),
+        "device": OFFLINE.of64("d-1"),
+        "address": OFFLINE.of_address("192.0.2.7"),
         "latitude": 40.5,
         "longitude": -74.25,
         "country": ord("U") * 256 + ord("S"),
@@ -113,15 +114,15 @@ def test_ids_are_compared_by_128_bits() -> None:
 
 
 def test_an_ipv6_subscriber_is_one_address() -> None:
-    assert address_digest("2001:db8:1:2::1") == address_digest("2001:0DB8:1:2:ffff::9")
-    assert address_digest("2001:db8:1:2::1") != address_digest("2001:db8:1:3::1")
-    assert address_digest("::ffff:192.0.2.7") == address_digest("192.0.2.7")
-    assert address_digest("192.0.2.7") != address_digest("192.0.2.8")
+    assert OFFLINE.of_address("2001:db8:1:2::1") == OFFLINE.of_address("2001:0DB8:1:2:ffff::9")
+    assert OFFLINE.of_address("2001:db8:1:2::1") != OFFLINE.of_address("2001:db8:1:3::1")
+    assert OFFLINE.of_address("::ffff:192.0.2.7") == OFFLINE.of_address("192.0.2.7")
+    assert OFFLINE.of_address("192.0.2.7") != OFFLINE.of_address("192.0.2.8")
 
 
 def test_i4_events_do_not_depend_on_the_batches() -> None:
     transactions = [Transaction.model_validate(FULL | {"transaction_id": str(number)}) for number in range(20)]
-    whole = encode_events(transactions, range(20), range(20), RATES)
-    ones = [encode_events([t], [i], [i], RATES) for i, t in enumerate(transactions)]
+    whole = encode_events(transactions, range(20), range(20), RATES, OFFLINE)
+    ones = [encode_events([t], [i], [i], RATES, OFFLINE) for i, t in enumerate(transactions)]
     assert whole.tobytes() == b"".join(one.tobytes() for one in ones)
-    assert encode_events([], [], [], RATES).shape == (0,)
+    assert encode_events([], [], [], RATES, OFFLINE).shape == (0,)

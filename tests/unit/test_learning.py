@@ -7,6 +7,7 @@ import numpy as np
 from assay.schemas.decision import Action, Tier
 from assay.schemas.outcome import Outcome
 from assay.tables.changes import COUNTED
+from assay.tables.digests import OFFLINE
 from assay.tables.learning import Arrived, Labelled, Learnt, learn, own_verdicts, places_of
 from assay.tables.transaction_index import DECIDED, VERSION, Entry, Kept
 
@@ -28,8 +29,8 @@ def arrived(*statuses: str, user: str = "u-1", first: int = 0, **changes: object
 
 
 def learnt(outcomes: Sequence[Arrived], value: bytes = KEPT.encode()) -> Learnt:
-    places = places_of(outcomes, KEYSPACE)
-    return learn(outcomes, places, dict.fromkeys(places, value))
+    places = places_of(outcomes, KEYSPACE, OFFLINE)
+    return learn(outcomes, places, dict.fromkeys(places, value), OFFLINE)
 
 
 def test_a_change_has_the_time_and_entities_of_the_transaction_and_the_place_of_the_outcome() -> None:
@@ -65,7 +66,7 @@ def test_one_that_was_heard_already_changes_nothing_at_all() -> None:
 
 def test_of_a_transaction_that_is_not_kept_or_cannot_be_read_nothing_is_learnt() -> None:
     outcomes = arrived("fraud")
-    for found in (learn(outcomes, places_of(outcomes, KEYSPACE), {}), learnt(outcomes, b"\x99")):
+    for found in (learn(outcomes, places_of(outcomes, KEYSPACE, OFFLINE), {}, OFFLINE), learnt(outcomes, b"\x99")):
         assert (len(found.changes), found.kept, found.unknown) == (0, {}, [0])
 
 

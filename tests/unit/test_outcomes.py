@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from assay.schemas.limits import MAX_OUTCOMES_PER_TRANSACTION
 from assay.schemas.outcome import Outcome, Status
+from assay.tables.digests import OFFLINE
 from assay.tables.outcomes import (
     KNOWN_BYTES,
     NOTHING,
@@ -40,7 +41,8 @@ def outcome(number: int, status: str, *, at: int = 0, amount: str | None = None,
                 "amount": amount,
                 "supersedes": None if supersedes is None else f"o-{supersedes}",
             }
-        )
+        ),
+        OFFLINE,
     )
 
 

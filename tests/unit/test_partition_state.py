@@ -8,7 +8,7 @@ from assay.schemas.errors import ChangelogError
 from assay.tables.partition_state import STATE_KEY, PartitionState
 from assay.tables.store import RowStore
 
-STATE = PartitionState("id", 3, 7, 9)
+STATE = PartitionState("id", 3, 7, 9, fingerprint="of a key")
 
 
 def test_it_is_kept_beside_the_rows(tmp_path: Path) -> None:
@@ -22,6 +22,11 @@ def test_it_is_kept_beside_the_rows(tmp_path: Path) -> None:
 
 def test_a_later_version_may_add_fields() -> None:
     assert PartitionState.decode(STATE.encode()[:-1] + b',"more":1}') == STATE
+
+
+def test_one_from_before_digests_had_a_key_can_be_read() -> None:
+    before = STATE.encode().replace(b',"fingerprint":"of a key"', b"")
+    assert PartitionState.decode(before).fingerprint == ""
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"topic_id":"id","partitions":"many"}'])

@@ -14,6 +14,7 @@ from assay.schemas.decode import decode
 from assay.schemas.errors import TopologyError
 from assay.schemas.source import SourceTopic
 from assay.streams.simulator import simulate
+from assay.tables.digests import OFFLINE
 from assay.tables.layouts import LAYOUTS
 from assay.tables.partition_state import STATE_KEY, PartitionState
 from assay.tables.profile import ROW_BYTES, last_offset_of, new_rows
@@ -48,7 +49,7 @@ def records() -> list[ConsumerRecord[bytes, bytes]]:
 
 
 async def refold(store: RowStore, records: list[ConsumerRecord[bytes, bytes]], at_once: int, refused=lambda _: False) -> Counts:
-    fold = Refold(store, Rates.load(SHIPPED_RATES), TOPIC, {0: len(records)})
+    fold = Refold(store, Rates.load(SHIPPED_RATES), OFFLINE, TOPIC, {0: len(records)})
     counts = Counts()
     for first in range(0, len(records), at_once):
         counts += await fold.take(records[first : first + at_once], refused)
@@ -65,7 +66,7 @@ async def test_i4_how_much_is_read_at_once_changes_nothing(stores, records) -> N
 async def test_it_ends_with_a_state_from_which_workers_go_on(stores, records) -> None:
     store, _ = stores
     assert await refold(store, records, at_once=100) == Counts(RECORDS + 10, 1)
-    assert store.state(0) == PartitionState("id", 1, len(records), len(records))
+    assert store.state(0) == PartitionState("id", 1, len(records), len(records), fingerprint=OFFLINE.fingerprint)
 
 
 async def test_what_has_a_dead_letter_is_not_folded_whatever_this_version_says(stores, records) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from assay.schemas.transaction import Transaction
 from assay.tables import replay as module
+from assay.tables.digests import OFFLINE
 from assay.tables.encode import encode_events
 from assay.tables.entity_fold import EntityWindows
-from assay.tables.events import digest64
 from assay.tables.features import ENTITY_FEATURES, FEATURE_COUNT, NAMES, PROFILE_FEATURES
 from assay.tables.fold import fold, recall
 from assay.tables.profile import new_rows
@@ -45,7 +45,7 @@ def transactions(count: int, seed: int = 1, users: int = 12) -> list[Transaction
 def test_i4_a_replay_has_the_features_of_the_stream_bit_for_bit() -> None:
     sent = transactions(900)
     offline = replay(sent, RATES)
-    events = encode_events(sent, range(len(sent)), [t.timestamp.ms + 5 for t in sent], RATES)
+    events = encode_events(sent, range(len(sent)), [t.timestamp.ms + 5 for t in sent], RATES, OFFLINE)
     slots = np.array([int(t.user_id[2:]) for t in sent], np.int32)
     rows, entities = new_rows(12), EntityWindows()
     for place in range(len(sent)):  # one at a time
@@ -87,4 +87,4 @@ def test_nothing_is_replayed_to_nothing() -> None:
 def test_transactions_are_taken_to_arrive_when_they_happened() -> None:
     (event,) = events_of(transactions(1), RATES)
     assert event["appended_ms"] == event["time_ms"]
-    assert event["user"] == digest64(transactions(1)[0].user_id)
+    assert event["user"] == OFFLINE.of64(transactions(1)[0].user_id)

@@ -11,7 +11,8 @@ from assay.agents.risk_parity import FIRST, LoggedChanges, compare_risk
 from assay.schemas.evidence import ChangeEvidence, Counts
 from assay.schemas.source import Source
 from assay.tables.changes import CHANGE, CHANGED_KINDS, COUNTED, Changes
-from assay.tables.events import EVENT, digest64
+from assay.tables.digests import OFFLINE
+from assay.tables.events import EVENT
 from assay.tables.features import FEATURE_COUNT, NAMES, PROFILE_FEATURES, RISK_FEATURES
 from assay.tables.risk_family import RISK_COLUMNS
 from assay.tables.risk_fold import RiskWindows
@@ -27,7 +28,7 @@ def payments(generator: np.random.Generator) -> np.ndarray:
     made["appended_ms"] = made["time_ms"]
     for kind in CHANGED_KINDS:
         made[kind] = generator.integers(0 if kind in ("device", "bin") else 1, 4, COUNT)
-    made["user"] = [digest64(f"u-{i % 3}") for i in range(COUNT)]
+    made["user"] = [OFFLINE.of64(f"u-{i % 3}") for i in range(COUNT)]
     identities = b"".join(blake2b(f"t-{i}".encode(), digest_size=16).digest() for i in range(COUNT))
     made["id"] = np.frombuffer(identities, "<u8").reshape(COUNT, 2)
     return made
@@ -98,25 +99,25 @@ def course() -> Course:
 @pytest.mark.parametrize("seed", range(5))
 def test_i4_risk_that_follows_from_the_logged_changes_has_no_difference(seed: int) -> None:
     course = Course(seed)
-    compared = compare_risk(course.run, course.told)
+    compared = compare_risk(course.run, course.told, OFFLINE)
     assert (compared.compared, compared.differ, compared.first, compared.unordered) == (COUNT, 0, None, 0)
 
 
 def test_i4_a_feature_of_risk_that_differs_is_named(course: Course) -> None:
     course.run.logged[9].features[NAMES.index("merchant_fraud_share_30d")] += 1
-    compared = compare_risk(course.run, course.told)
+    compared = compare_risk(course.run, course.told, OFFLINE)
     assert (compared.differ, compared.first.feature) == (1, "merchant_fraud_share_30d")
 
 
 def test_a_change_that_says_something_else_is_a_difference(course: Course) -> None:
     key, change = next(iter(course.told.told.items()))
     course.told.told[key] = change.model_copy(update={"change": change.change.model_copy(update={"disputes": 20})})
-    assert compare_risk(course.run, course.told).differ > 0
+    assert compare_risk(course.run, course.told, OFFLINE).differ > 0
 
 
 def test_what_was_read_after_a_change_that_is_not_told_is_left_out(course: Course) -> None:
     del course.told.told[next(iter(course.told.told))]
-    compared = compare_risk(course.run, course.told)
+    compared = compare_risk(course.run, course.told, OFFLINE)
     assert (compared.differ, compared.told) == (0, COUNT)
     assert 0 < COUNT - compared.compared <= compared.unordered
 
@@ -124,15 +125,15 @@ def test_what_was_read_after_a_change_that_is_not_told_is_left_out(course: Cours
 def test_a_change_that_is_told_again_counts_once(course: Course) -> None:
     for (stream, _), change in list(course.told.told.items()):
         course.told.take(stream, change.model_copy(update={"risk_sequences": [99] * len(CHANGED_KINDS)}))
-    compared = compare_risk(course.run, course.told)
+    compared = compare_risk(course.run, course.told, OFFLINE)
     assert (compared.differ, compared.unordered) == (0, 0)
 
 
 def test_what_read_no_rows_is_not_compared(course: Course) -> None:
     course.run.logged[9] = Logged(course.run.logged[9].features, None)
-    assert compare_risk(course.run, course.told).compared == COUNT - 1
+    assert compare_risk(course.run, course.told, OFFLINE).compared == COUNT - 1
 
 
 def test_a_run_without_evidence_has_nothing_to_compare() -> None:
-    compared = compare_risk(Run("transactions"), LoggedChanges())
+    compared = compare_risk(Run("transactions"), LoggedChanges(), OFFLINE)
     assert (compared.compared, compared.differ) == (0, 0)

@@ -1,6 +1,6 @@
 """Taking partitions over: in which order, where each goes on, and what is refused instead of being skipped or judged anew."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +11,14 @@ from assay.schemas.errors import ChangelogError, TopologyError
 from assay.schemas.source import SourceTopic
 from assay.streams.metrics import Metrics
 from assay.streams.read_back import ReadBack, Said, Uncommitted
+from assay.tables.digests import OFFLINE
 from assay.tables.partition_state import PartitionState
 
-SETTINGS = SimpleNamespace(transactions="transactions", decisions="decisions", dead_letters="dead-letters")
+SETTINGS = SimpleNamespace(
+    transactions="transactions", decisions="decisions", dead_letters="dead-letters", digests=lambda: OFFLINE
+)
 LOG = "id id"
+STATE = PartitionState("id", 2, 40, 45, log_id=LOG, fingerprint=OFFLINE.fingerprint)
 APPENDED_MS = 1_767_225_600_000
 FOUND = {0: ReadBack({43: Said(b"{}")}, {44})}
 
@@ -26,7 +30,7 @@ class World:
     committed: int | None = 42
     earliest: int = 0
     end: int = 100
-    state: PartitionState | None = field(default_factory=lambda: PartitionState("id", 2, 40, 45, log_id=LOG))
+    state: PartitionState | None = STATE
     member: bool = True
     assigned: set[int] = field(default_factory=lambda: {0})
     calls: list[str] = field(default_factory=list)
@@ -137,9 +141,11 @@ async def test_i1_where_the_commit_has_expired_the_state_still_knows_it():
 REFUSED = {
     "records expired before they were scored": (World(earliest=43), "outside of the transactions topic"),
     "records were deleted": (World(end=41), "outside of the transactions topic"),
-    "the topic was made anew": (World(state=PartitionState("another", 2, 40, 45)), "made anew"),
-    "decisions were made anew": (World(state=PartitionState("id", 2, 40, 45, log_id="id another")), "what was said is gone"),
-    "partitions were added": (World(state=PartitionState("id", 1, 40, 45, log_id=LOG)), "number of partitions"),
+    "the topic was made anew": (World(state=replace(STATE, topic_id="another")), "made anew"),
+    "decisions were made anew": (World(state=replace(STATE, log_id="id another")), "what was said is gone"),
+    "partitions were added": (World(state=replace(STATE, partitions=1)), "number of partitions"),
+    "the key is another": (World(state=replace(STATE, fingerprint="of another")), "another ASSAY_HASH_KEY"),
+    "there was no key yet": (World(state=replace(STATE, fingerprint="")), "another ASSAY_HASH_KEY"),
     "the offset was set back": (World(committed=39), "set by hand, back"),
     "the offset was set forward": (World(committed=46), "set by hand, past"),
     "the changelog is gone": (World(state=None), "the profiles are gone"),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from assay.schemas.decision import Action, Tier
 from assay.schemas.transaction import Transaction
+from assay.tables.digests import OFFLINE
 from assay.tables.encode import encode_events
 from assay.tables.entity_call import Keyspace
 from assay.tables.outcomes import Heard, Paid
@@ -99,15 +100,15 @@ def test_an_outcome_finds_its_transaction_where_the_event_of_it_is_kept() -> Non
         "timestamp": 1,
         "merchant": {"id": "m"},
     }
-    [event] = encode_events([Transaction.model_validate(body)], [0], [0], Rates.load(SHIPPED_RATES))
+    [event] = encode_events([Transaction.model_validate(body)], [0], [0], Rates.load(SHIPPED_RATES), OFFLINE)
     rows = np.zeros(1, DECIDED)
     rows["user"], rows["id"] = event["user"], event["id"]
     [command] = keep_commands(rows, KEYSPACE, 60)
-    place = place_of(KEYSPACE, "u-1", "t-ü")
+    place = place_of(KEYSPACE, OFFLINE, "u-1", "t-ü")
     assert words(command)[3] == place.key
     assert place.key.startswith(b"{a-prefix:%d}:t:" % place.shard)
-    assert place.key != place_of(KEYSPACE, "u-2", "t-ü").key
-    assert place.key != place_of(KEYSPACE, "u-1", "t-u").key
+    assert place.key != place_of(KEYSPACE, OFFLINE, "u-2", "t-ü").key
+    assert place.key != place_of(KEYSPACE, OFFLINE, "u-1", "t-u").key
 
 
 def test_transactions_are_kept_by_one_command_of_each_shard_with_values_in_the_order_of_the_keys() -> None:
@@ -127,7 +128,7 @@ def test_no_transactions_need_no_command() -> None:
 
 
 def test_transactions_are_found_by_one_command_of_each_shard() -> None:
-    places = [place_of(KEYSPACE, f"u-{i}", "t") for i in range(9)]
+    places = [place_of(KEYSPACE, OFFLINE, f"u-{i}", "t") for i in range(9)]
     positions = []
     for command, here in find_commands(places, KEYSPACE):
         assert words(command) == [b"MGET", *(places[i].key for i in here)]
@@ -137,7 +138,7 @@ def test_transactions_are_found_by_one_command_of_each_shard() -> None:
 
 
 def test_what_is_remembered_names_the_value_before_and_after_of_each() -> None:
-    places = [place_of(KEYSPACE, f"u-{i}", "t") for i in range(5)]
+    places = [place_of(KEYSPACE, OFFLINE, f"u-{i}", "t") for i in range(5)]
     changed = {place: (b"before-%d" % i, b"after-%d" % i) for i, place in enumerate(places)}
     for command, here in remember_commands(changed, KEYSPACE):
         _, name, count, *rest = words(command)
@@ -147,7 +148,7 @@ def test_what_is_remembered_names_the_value_before_and_after_of_each() -> None:
 
 
 def test_a_mark_lies_in_the_shard_of_the_transaction_and_is_of_one_record_of_one_topic() -> None:
-    transaction, other = place_of(KEYSPACE, "u-1", "t"), Keyspace("a-prefix", "another-id", 3)
+    transaction, other = place_of(KEYSPACE, OFFLINE, "u-1", "t"), Keyspace("a-prefix", "another-id", 3)
     marks = [mark_of(KEYSPACE, transaction, 1, 23), mark_of(KEYSPACE, transaction, 12, 3), mark_of(other, transaction, 1, 23)]
     assert len(set(marks)) == 3
     for mark, command in zip(marks, mark_commands(marks, KEYSPACE, 60), strict=True):
