@@ -26,9 +26,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "features": ("features", "Show how fresh each feature is, and load batch features."),
     "send": ("send_command", "Send one transaction and wait for its decision."),
     "decision": ("decision_command", "Find a decision, and what it was made from."),
+    "dead-letters": ("dead_letters", "List, explain and send again what was refused."),
     "watch": ("watch_command", "Show decisions as they are made."),
     "rebuild": ("rebuild", "Make profiles or entity windows anew from transactions."),
-    "parity": ("parity", "Compare the evidence of a run with an offline replay, bit for bit."),
+    "parity": ("parity", "Compare a run with its offline replay, bit for bit."),
     "doctor": ("doctor", "Check everything Assay depends on, and say what to mend."),
 }
 

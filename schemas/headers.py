@@ -72,6 +72,9 @@ _NAMES = {
     Dialect.FAUST: _Names("Faust-Ag-CorrelationId", "Faust-Ag-ReplyTo"),
 }
 
+# What a caller asks for with a record and waits for; of no use when the record is sent again by somebody else.
+ASKING = frozenset(_DEADLINES) | {name for names in _NAMES.values() for name in (names.topic, names.partition) if name}
+
 
 class ReplyAddress(NamedTuple):
     """Where an answer goes, and the correlation header that it carries, as it came."""

@@ -20,6 +20,12 @@ DIGEST_HEADER: Final = "assay-digest"  # of the whole record, where less than it
 CUT_HEADER: Final = "assay-cut"  # how many bytes the value had
 NEST_ERROR_HEADER: Final = "kafka_nest-err"  # NestJS throws what it holds
 
+WHY_HEADERS: Final = frozenset(
+    {ERROR_HEADER, DETAIL_HEADER, DIGEST_HEADER, CUT_HEADER, SOURCE_HEADER, "kafka_dlt-exception-message"}
+    | {f"kafka_dlt-original-{what}" for what in ("topic", "partition", "offset", "timestamp")}
+)
+"""All that a dead letter may have beside the headers of its record."""
+
 # What a record takes beside its key, value and headers (KIP-98: batch header 61 bytes, record at most 45), and each
 # header beside its name and value.
 _RECORD_OVERHEAD, _HEADER_OVERHEAD = 128, 10
