@@ -181,24 +181,25 @@ def observed(events: Events, partitions: npt.NDArray[np.int64], keyspace: Keyspa
     seen = layout.observations(events)
     calls = []
     for shard in _shards_of(seen.digests, keyspace.shards):
-        slots, digests, index, counts = layout.number_entities(seen.digests, keyspace.shards, shard)
-        rows = np.flatnonzero(index.any(axis=1))
+        here = np.where(seen.digests % np.uint64(keyspace.shards) == shard, seen.digests, np.uint64(0))
+        kinds, digests, index = layout.number_entities(here)
+        rows = np.flatnonzero(here.any(axis=1))
         numbers, partition = np.unique(partitions[rows], return_inverse=True)
         call = ShardCall(
             keyspace.tag(shard),
             b"",
             bytearray(),
             rows,
-            index[rows],
-            slots,
+            (index[rows] + 1).astype(np.uint16),
+            kinds,
             digests,
             events["offset"][rows],
             partition,
             numbers,
         )
-        call.payload = _payload(call, seen, numbers, counts)
+        call.payload = _payload(call, seen, numbers)
         applied = call.tag + b"applied:" + keyspace.source.encode()
-        call.head = _head(call.tag, library()[1], [applied], slots, digests, len(call.payload))
+        call.head = _head(call.tag, library()[1], [applied], kinds, digests, len(call.payload))
         calls.append(call)
     return Observed(len(events), seen, calls)
 
@@ -210,12 +211,7 @@ def _shards_of(digests: npt.NDArray[np.uint64], shards: int) -> list[int]:
     return [int(shard) for shard in np.unique(present % np.uint64(shards))]
 
 
-def _payload(
-    call: ShardCall,
-    seen: layout.Observations,
-    partitions: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.uint16],
-) -> bytearray:
+def _payload(call: ShardCall, seen: layout.Observations, partitions: npt.NDArray[np.int64]) -> bytearray:
     """What the function is told: records, then how many observed each entity, and which."""
     rows = call.rows
     records = np.zeros(len(rows), layout.RECORD)
@@ -228,6 +224,7 @@ def _payload(
     records["offset"] = call.offsets
     records["partition"] = call.partition + 1
     header = np.array([(len(rows), len(partitions), EXPIRE_S, 0)], layout.PAYLOAD_HEADER)
+    counts = np.bincount(call.index.ravel(), minlength=len(call.kinds) + 1)[1:]
     observed_by = layout.by_entity(call.index, counts).astype("<u2")
     return bytearray(
         b"".join(part.tobytes() for part in (header, partitions.astype("<u4"), records, counts.astype("<u2"), observed_by))

@@ -146,48 +146,42 @@ def observations(events: Events) -> Observations:
 
 
 @compiled
-def number_entities(digests: Any, shards: Any, shard: Any) -> Any:
-    """Number the distinct entities of one shard in order of appearance.
+def number_entities(digests: Any) -> Any:
+    """Number the distinct entities, digests uint64 (n, k), in order of appearance.
 
-    Returns (slot of each uint8 (m,), digest of each uint64 (m,), index from 1 uint16 (n, 5), 0 where absent or elsewhere,
-    observations of each uint16 (m,)).
+    Returns (kind of each uint8 (m,), digest of each uint64 (m,), index int32 (n, k), -1 where absent).
     """
-    n, kinds = digests.shape
+    n, k = digests.shape
     size = 16
-    while size < 2 * kinds * n:
+    while size < 2 * n * k:
         size *= 2
-    table = np.zeros(size, np.uint16)
+    table = np.full(size, -1, np.int32)
     mask = np.uint64(size - 1)
-    slots, keys = np.empty(kinds * n, np.uint8), np.empty(kinds * n, np.uint64)
-    index, observed = np.zeros((n, kinds), np.uint16), np.zeros(kinds * n, np.uint16)
+    kinds, keys = np.empty(n * k, np.uint8), np.empty(n * k, np.uint64)
+    index = np.full((n, k), -1, np.int32)
     found = 0
-    for i in range(n):
-        for slot in range(kinds):
-            digest = digests[i, slot]
-            if digest == 0 or digest % np.uint64(shards) != np.uint64(shard):
+    for kind in range(k):  # kind by kind, so that rows of one kind lie together
+        for i in range(n):
+            digest = digests[i, kind]
+            if digest == 0:
                 continue
-            place = (digest ^ (digest >> np.uint64(32)) ^ np.uint64(slot)) & mask
-            while table[place] != 0:
-                known = table[place] - 1
-                if keys[known] == digest and slots[known] == slot:
-                    break
+            place = (digest ^ (digest >> np.uint64(32)) ^ np.uint64(kind)) & mask
+            while table[place] != -1 and (keys[table[place]] != digest or kinds[table[place]] != kind):
                 place = (place + np.uint64(1)) & mask
-            if table[place] == 0:
-                slots[found], keys[found] = slot, digest
+            if table[place] == -1:
+                table[place], kinds[found], keys[found] = found, kind, digest
                 found += 1
-                table[place] = found
-            index[i, slot] = table[place]
-            observed[table[place] - 1] += 1
-    return slots[:found], keys[:found], index, observed[:found]
+            index[i, kind] = table[place]
+    return kinds[:found], keys[:found], index
 
 
 @compiled
 def by_entity(index: Any, observed: Any) -> Any:
     """Which records observed each entity, from 1: entity after entity, uint16.
 
-    index (m, 5) and observed (entities,) as `number_entities` returns them, without records of no entity.
+    index (m, 5): which entities each record has, from 1 on, 0 for none. observed (entities,): how often each comes in it.
     """
-    ends = np.cumsum(observed.astype(np.int64))
+    ends = np.cumsum(observed)
     places = ends - observed
     rows = np.empty(ends[-1], np.uint16)
     for record in range(index.shape[0]):

@@ -10,13 +10,13 @@ written in the Redis protocol straight from arrays, as `entity_call` does. Pure:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from assay.tables.compiled import compiled
 from assay.tables.entity_call import Keyspace
+from assay.tables.entity_layout import number_entities
 from assay.tables.events import EVENT, Events
 from assay.tables.features import FEATURES, PROFILE_FEATURES
 from assay.tables.redis_link import Command
@@ -162,7 +162,7 @@ def look_ups(events: Events, families: Sequence[Family], keyspace: Keyspace) -> 
         columns = np.empty((len(events), len(family.kinds)), np.uint64)
         for kind, name in enumerate(family.kinds):
             columns[:, kind] = events[name]
-        kinds, keys, index = number_rows(columns)
+        kinds, keys, index = number_entities(columns)
         letters = np.frombuffer(b"".join(LETTERS[name] for name in family.kinds), np.uint8)
         heads.append(np.stack([np.full(len(kinds), family.marker[0], np.uint8), letters[kinds]], axis=1))
         digests.append(keys)
@@ -210,33 +210,3 @@ def _note(family: Family, ages_ms: Ages, events: Events, ages: dict[str, Ages], 
     ages[source] = np.fmax(ages[source], oldest) if source in ages else oldest
     as_of = np.fmax.reduce(events["time_ms"][:, None] - ages_ms, axis=0)
     newest.update((feature.name, at) for feature, at in zip(features, as_of.tolist(), strict=True) if at == at)
-
-
-@compiled
-def number_rows(digests: Any) -> Any:
-    """Number the distinct entities, digests uint64 (n, k), in order of appearance.
-
-    Returns (kind of each uint8 (m,), digest of each uint64 (m,), index int32 (n, k), -1 where absent).
-    """
-    n, k = digests.shape
-    size = 16
-    while size < 2 * n * k:
-        size *= 2
-    table = np.full(size, -1, np.int32)
-    mask = np.uint64(size - 1)
-    kinds, keys = np.empty(n * k, np.uint8), np.empty(n * k, np.uint64)
-    index = np.full((n, k), -1, np.int32)
-    found = 0
-    for kind in range(k):  # kind by kind, so that rows of one kind lie together
-        for i in range(n):
-            digest = digests[i, kind]
-            if digest == 0:
-                continue
-            place = (digest ^ (digest >> np.uint64(32)) ^ np.uint64(kind)) & mask
-            while table[place] != -1 and (keys[table[place]] != digest or kinds[table[place]] != kind):
-                place = (place + np.uint64(1)) & mask
-            if table[place] == -1:
-                table[place], kinds[found], keys[found] = found, kind, digest
-                found += 1
-            index[i, kind] = table[place]
-    return kinds[:found], keys[:found], index
