@@ -7,7 +7,7 @@ from yarl import URL
 
 from assay.schemas.limits import RECOVERY_FETCHES, STANDBY_FETCHES
 from assay.streams.header_names import read_any_header_name
-from assay.streams.kafka import ssl_context
+from assay.streams.kafka import client_options
 from assay.streams.micro_batches import WaitingRecords
 from assay.streams.settings import Settings
 from assay.streams.transport import FlowControl, Transport
@@ -69,13 +69,15 @@ def raw_topic(app: faust.App, name: str) -> Any:
 
 
 def _credentials(settings: Settings) -> Any:
-    protocol = settings.security_protocol
-    context = ssl_context(settings) if protocol.endswith("SSL") else None
-    if protocol.startswith("SASL") and settings.sasl_username and settings.sasl_password:
+    options = client_options(settings)
+    context = options.get("ssl_context")  # None with SASL is SASL_PLAINTEXT: only where the settings name it
+    if "sasl_oauth_token_provider" in options:
+        return faust.OAuthCredentials(oauth_cb=options["sasl_oauth_token_provider"], ssl_context=context)
+    if "sasl_mechanism" in options:
         return faust.SASLCredentials(
-            username=settings.sasl_username,
-            password=settings.sasl_password.get_secret_value(),
-            ssl_context=context,  # None is SASL_PLAINTEXT: only where the settings name it
-            mechanism=settings.sasl_mechanism,
+            username=options["sasl_plain_username"],
+            password=options["sasl_plain_password"],
+            ssl_context=context,
+            mechanism=options["sasl_mechanism"],
         )
     return faust.SSLCredentials(context) if context is not None else None

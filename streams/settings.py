@@ -17,6 +17,26 @@ from assay.schemas.errors import SettingError
 from assay.tables.digests import Digests
 
 
+def check_credentials(settings: "Settings") -> None:
+    """What the protocol needs is there, and nothing that it would not use: a secret that is given is meant to be used.
+
+    Raises ValueError.
+    """
+    protocol, bearer = settings.security_protocol, settings.sasl_mechanism == "OAUTHBEARER"
+    sasl, tls = protocol.startswith("SASL"), protocol.endswith("SSL")
+    password = settings.sasl_username is not None and settings.sasl_password is not None
+    if sasl and bearer and settings.sasl_token_file is None:
+        raise ValueError("sasl_token_file is needed with OAUTHBEARER")
+    if sasl and not bearer and not password:
+        raise ValueError("sasl_username and sasl_password are needed with a SASL protocol")
+    if not sasl and (settings.sasl_password is not None or settings.sasl_token_file is not None):
+        raise ValueError(f"SASL credentials are given, and security_protocol {protocol} does not use them")
+    if not tls and settings.ssl_certificate_file is not None:
+        raise ValueError(f"a certificate is given, and security_protocol {protocol} does not use it")
+    if settings.ssl_certificate_file is None and settings.ssl_key_file is not None:
+        raise ValueError("ssl_certificate_file is needed with ssl_key_file")
+
+
 class Settings(BaseSettings):
     """What a worker, a client and the commands are told from outside. Unknown `ASSAY_*` names are left to `assay doctor`."""
 
@@ -28,12 +48,22 @@ class Settings(BaseSettings):
         "PLAINTEXT",
         description="How to talk to Kafka. SASL_PLAINTEXT sends the password unencrypted: name it to allow it.",
     )
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
         "SCRAM-SHA-512", description="SASL mechanism, with a SASL_* protocol."
     )
     sasl_username: str | None = Field(None, description="SASL user.")
     sasl_password: SecretStr | None = Field(None, description="SASL password.")
+    sasl_token_file: Path | None = Field(
+        None, description="File with the bearer token for OAUTHBEARER; read anew for each connection, so it may be replaced."
+    )
     ssl_ca_file: Path | None = Field(None, description="CA certificates (PEM) that the brokers' are checked against.")
+    ssl_certificate_file: Path | None = Field(
+        None, description="Our certificate (PEM), with those between it and its CA, for brokers that ask for one (mTLS)."
+    )
+    ssl_key_file: Path | None = Field(
+        None, description="Its private key (PEM); beside the certificate in its file when absent."
+    )
+    ssl_key_password: SecretStr | None = Field(None, description="Password of the private key.")
     redis_url: SecretStr = Field(
         SecretStr("redis://127.0.0.1:6379/0"),
         description="Redis or Valkey, 7.0 or newer, for the entity windows; of a cluster any node, or redis://A:6379,B:6379.",
@@ -124,8 +154,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.security_protocol.startswith("SASL") and (self.sasl_username is None or self.sasl_password is None):
-            raise ValueError("sasl_username and sasl_password are needed with a SASL protocol")
+        check_credentials(self)
         if self.drain_timeout_s >= self.session_timeout_s:
             raise ValueError("drain_timeout_s must be below session_timeout_s, else the group gives the worker up meanwhile")
         if self.batch_gather_ms > self.batch_age_ms:
