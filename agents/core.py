@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from assay.agents.answers import Answers
 from assay.agents.flow import Acknowledgements, Continuity, Flow
 from assay.agents.memory import Memory
@@ -121,6 +123,7 @@ class Core:
 
     def _judge_anew(self, request: Request) -> bytes:
         features = self.profiles.peek(request)
-        verdicts = self._in_force.judge.judge([request.transaction], features, Tier.NO_ENTITIES)
+        asked = np.array([request.explain])
+        verdicts = self._in_force.judge.judge([request.transaction], features, Tier.NO_ENTITIES, asked)
         [value] = self.answers.encode([request], verdicts)
         return value

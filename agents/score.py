@@ -89,4 +89,6 @@ class Scorer:
         self._outage_log.note(len(features), windows.reason)
         if not windows.available:
             self._metrics.entities_unavailable.labels(windows.reason).inc()
-        return self._in_force.judge.judge([request.transaction for request in recalled.judged_requests], features, tier)
+        requests = recalled.judged_requests
+        asked = np.array([request.explain for request in requests], np.bool_)
+        return self._in_force.judge.judge([request.transaction for request in requests], features, tier, asked)

@@ -43,6 +43,7 @@ def send(
 
     from assay.deploy.shown_decision import decision_page
     from assay.schemas.errors import DecisionTimeout, SettingError
+    from assay.schemas.headers import EXPLAIN_HEADER
     from assay.streams.client import DecisionClient
     from assay.streams.settings import Settings
 
@@ -67,7 +68,7 @@ def send(
     async def ask() -> tuple[dict[str, Any], float]:
         async with DecisionClient.of(Settings.load()) as client:
             began = time.monotonic()
-            decision = await client.decide(transaction, timeout)
+            decision = await client.decide(transaction, timeout, headers=[(EXPLAIN_HEADER, b"1")])
             if client.repeats > client.conflicts:  # of those the client warns
                 print(REPEATED, file=sys.stderr)
             return decision.model_dump(mode="json"), (time.monotonic() - began) * 1000

@@ -23,7 +23,7 @@ import xgboost
 from pydantic import ValidationError
 
 from assay.models.ensemble import Ensemble
-from assay.models.forest import Forest, read_forest, walk
+from assay.models.forest import Forest, explain_margins, read_forest, walk
 from assay.models.manifest import SCORED_TIERS, File, Manifest, Member
 from assay.models.reasons import Catalogue
 from assay.schemas.decision import Tier
@@ -272,12 +272,13 @@ def _read_booster(path: Path, data: bytes) -> xgboost.Booster:
 
 
 def _compare(path: Path, manifest: Manifest, boosters: Sequence[xgboost.Booster], forest: Forest) -> None:
-    """Walk probe rows, missing values among them, and compare with XGBoost: this also warms up the compiled walk."""
+    """Walk probe rows, missing values among them, and compare with XGBoost: this also warms up the compiled walks."""
     random = np.random.default_rng(0)
-    thresholds = np.append(forest.threshold[np.isfinite(forest.threshold)], np.float32(0))
+    thresholds = np.append(np.unique(forest.slots["threshold"]), np.float32(0))
     probe = random.choice(thresholds, (_WARM_ROWS, MODEL_FEATURES)).astype(np.float32)
     probe[random.random(probe.shape) < 0.1] = np.nan
-    margins, _ = walk(forest, probe)
+    margins = walk(forest, probe)
+    explain_margins(forest, probe[:1])
     for index, (member, booster) in enumerate(zip(manifest.members, boosters, strict=True)):
         expected = booster.inplace_predict(probe, predict_type="margin")
         if not np.allclose(margins[:, index], expected, atol=1e-4):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from assay.models.forest import Forest, walk
+from assay.models.forest import Forest, explain_margins, walk
 from assay.models.manifest import Calibration
 from assay.schemas.decision import Tier
 
@@ -23,32 +23,32 @@ class Ensemble:
         self.calibrations = dict(calibrations)
 
     def score(self, features: npt.NDArray[np.float32], tier: Tier) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """(probability of fraud (n,), each member's own (n, 3)), 6 decimals. `features`: float32 (n, F); see `explained`.
+        """(probability of fraud (n,), each member's own (n, 3)), 6 decimals. `features`: float32 (n, F).
 
-        Trees look at the first columns alone, those that models see: a forest with others is refused when it is read.
+        Trees look at the first columns alone, those that models see. In the tier lead_model only the lead is asked; the others'
+        scores are NaN. Raises KeyError for a tier without a score.
         """
-        probability, members, _ = self.explained(features, tier)
-        return probability, members
-
-    def explained(
-        self, features: npt.NDArray[np.float32], tier: Tier
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float32]]:
-        """Also the contribution of each feature (n, F) to the log-odds of that probability.
-
-        In the tier lead_model only the lead is asked; the others' scores are NaN. Raises KeyError for a tier without a score.
-        """
-        calibration = self.calibrations[tier]
-        asked = 1 if tier is Tier.LEAD_MODEL else self.forest.members
-        margins, contributions = walk(self.forest, np.ascontiguousarray(features, np.float32), asked)
-        contributions *= np.float32(calibration.slope / asked)
+        calibration, asked = self.calibrations[tier], self._asked(tier)
+        margins = walk(self.forest, np.ascontiguousarray(features, np.float32), asked)
         members = np.full((len(features), self.forest.members), np.nan)
         members[:, :asked] = margins
-        return _probability(_mean(margins), calibration), _probability(members, calibration), contributions
+        return _probability(_mean(margins), calibration), _probability(members, calibration)
+
+    def contributions(self, features: npt.NDArray[np.float32], tier: Tier) -> npt.NDArray[np.float32]:
+        """How far each feature that models see moved the log-odds of the score, float32 (n, MODEL_FEATURES).
+
+        It costs as much as some sixty scores.
+        """
+        asked = self._asked(tier)
+        moved = explain_margins(self.forest, np.ascontiguousarray(features, np.float32), asked)
+        return moved * np.float32(self.calibrations[tier].slope / asked)
 
     def margin(self, features: npt.NDArray[np.float32], tier: Tier) -> npt.NDArray[np.float64]:
         """The mean margin (n,) of the members that the tier asks, before calibration."""
-        asked = 1 if tier is Tier.LEAD_MODEL else self.forest.members
-        return _mean(walk(self.forest, np.ascontiguousarray(features, np.float32), asked)[0])
+        return _mean(walk(self.forest, np.ascontiguousarray(features, np.float32), self._asked(tier)))
+
+    def _asked(self, tier: Tier) -> int:
+        return 1 if tier is Tier.LEAD_MODEL else self.forest.members
 
 
 def _mean(margins: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

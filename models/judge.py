@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from assay.models.bundle import Bundle
 from assay.models.policy import BY_SEVERITY, SEVERITY, WITHOUT_SCORE, by_score, decide
-from assay.models.reasons import Reason, explain
+from assay.models.reasons import Reason
 from assay.models.rules import Failure, Rules
 from assay.schemas.decision import Action, Tier
 from assay.schemas.limits import MAX_REASONS
@@ -26,7 +26,7 @@ class Verdicts:
     score: npt.NDArray[np.float64]  # (n,) probability of fraud, 6 decimals; NaN without a model
     members: npt.NDArray[np.float64]  # (n, 3) the same of each member alone; NaN for those not asked
     action: list[Action]
-    reasons: list[list[Reason]]  # up to 4 each, heaviest first; rules that decided stand before features
+    reasons: list[list[Reason]]  # up to 4 each, heaviest first; rules that decided stand before features; see `Judge.judge`
     rules: list[tuple[str, ...]]  # ids of the rules that fired and decided
     failures: tuple[Failure, ...] = field(default=())  # rules that failed, and so did not count
 
@@ -39,10 +39,17 @@ class Judge:
         self.rules = rules
         self._rule_reasons = [Reason(rule.code, rule.reason, 0.0) for rule in rules.rules]
 
-    def judge(self, transactions: Sequence[Transaction], features: npt.NDArray[np.float32], tier: Tier) -> Verdicts:
+    def judge(
+        self,
+        transactions: Sequence[Transaction],
+        features: npt.NDArray[np.float32],
+        tier: Tier,
+        asked: npt.NDArray[np.bool_] | None = None,
+    ) -> Verdicts:
         """Verdicts of n transactions with their features, float32 (n, F), in the tier that could be reached.
 
-        A transaction's verdict does not depend on the others.
+        What weighed on the score is said of reviews and declines, and of approvals where it was `asked` for, bool (n,). A
+        transaction's verdict does not depend on the others.
         """
         if tier is Tier.NO_ENTITIES:
             features = features.copy()
@@ -51,18 +58,31 @@ class Judge:
         if tier in WITHOUT_SCORE:
             score, members = np.full(count, np.nan), np.full((count, self.bundle.ensemble.forest.members), np.nan)
             severity = np.full(count, SEVERITY[WITHOUT_SCORE[tier]], np.int8)
-            reasons: list[list[Reason]] = [[] for _ in range(count)]
         else:
-            score, members, contributions = self.bundle.ensemble.explained(features, tier)
+            score, members = self.bundle.ensemble.score(features, tier)
             severity = by_score(score, *self.bundle.thresholds[tier])
-            reasons = self.bundle.catalogue.reasons(*explain(contributions, features), features)
+        reasons: list[list[Reason]] = [[] for _ in range(count)]
         if tier is Tier.DEFAULT:
-            action = [BY_SEVERITY[value] for value in severity.tolist()]
-            return Verdicts(tier, score, members, action, reasons, [()] * count)
+            return Verdicts(tier, score, members, _ACTIONS[severity].tolist(), reasons, [()] * count)
         fired, failures = self.rules.evaluate(transactions, features, score)
         severity, decided = decide(severity, fired, self.rules.severities, self.rules.allows, self.rules.blocks)
+        if tier not in WITHOUT_SCORE:
+            wanted = severity > SEVERITY[Action.APPROVE]
+            if asked is not None:
+                wanted |= asked
+            self._explain(features, tier, np.flatnonzero(wanted), reasons)
         names = self._name(decided, reasons)
         return Verdicts(tier, score, members, _ACTIONS[severity].tolist(), reasons, names, failures)
+
+    def _explain(
+        self, features: npt.NDArray[np.float32], tier: Tier, rows: npt.NDArray[np.intp], reasons: list[list[Reason]]
+    ) -> None:
+        """Fill in the reasons of these rows."""
+        if len(rows):
+            of_rows = features[rows]
+            found = self.bundle.catalogue.reasons(self.bundle.ensemble.contributions(of_rows, tier), of_rows)
+            for row, said in zip(rows.tolist(), found, strict=True):
+                reasons[row] = said
 
     def _name(self, decided: npt.NDArray[np.bool_], reasons: list[list[Reason]]) -> list[tuple[str, ...]]:
         """The ids of the rules that decided each transaction; their reasons go before the features'."""

@@ -53,6 +53,20 @@ def worded(feature: Feature) -> Wording:
     return Wording(code=feature.name.upper()[:64], form=_form(feature), text=text, values=values)
 
 
+# Measures that say much the same of an entity: how busy it is, and how much fraud it has had.
+_AKIN = {"matured": "count", "frauds": "fraud", "fraud_sum": "fraud", "fraud_share": "fraud"}
+
+
+def family(feature: Feature) -> str:
+    """Which features share a place of an explanation with this one, where the catalogue does not say.
+
+    >>> from assay.tables.features import FEATURES, NAMES
+    >>> [family(FEATURES[NAMES.index(name)]) for name in ("bin_matured_7d", "device_fraud_share_7d", "since_last_s")]
+    ['bin count', 'device fraud', 'since_last_s']
+    """
+    return f"{feature.entity} {_AKIN.get(feature.measure, feature.measure)}" if feature.measure else feature.name
+
+
 def _form(feature: Feature) -> str:
     if feature.measure in _MONEY:
         return "money"

@@ -48,6 +48,7 @@ class Request:
     deadline_ms: int  # epoch
     trace: list[Header]
     payload: int  # hash of the body as it came, of this process: tells a repeat from a conflict
+    explain: bool = False  # an approval too
 
     @property
     def user(self) -> bytes:
@@ -135,6 +136,7 @@ def _request(record: SourceRecord, envelope: Envelope, transaction: Transaction)
         envelope.deadline_ms,
         envelope.trace,
         hash(record.value),
+        envelope.explain,
     )
 
 

@@ -35,6 +35,7 @@ Header = tuple[str, bytes]
 TIMEOUT_HEADER = "assay-timeout-ms"  # milliseconds from the append
 DEADLINE_HEADER = "assay-deadline"  # epoch, milliseconds
 EXPIRY_HEADER = "ce_expirytime"  # RFC 3339
+EXPLAIN_HEADER = "assay-explain"  # 1: say what weighed on the score, of an approval too
 # In order of precedence: the timeout goes first, since it is free of clock skew.
 _DEADLINES = {
     TIMEOUT_HEADER: "milliseconds from the append, 1 to 10 digits",
@@ -93,6 +94,7 @@ class Envelope(NamedTuple):
     deadline_ms: int  # epoch
     trace: list[Header]
     content_type: bytes
+    explain: bool  # an approval too
     text: bytes  # all names and values, one after another: what is searched for card numbers
 
 
@@ -105,6 +107,7 @@ class _Plan(NamedTuple):
     topic: int
     partition: int
     content_type: int
+    explain: int
     trace: tuple[int, ...]
     deadlines: tuple[int, ...]  # in order of precedence
 
@@ -132,6 +135,7 @@ def _plan(names: tuple[str, ...]) -> _Plan:
         at(own.topic),
         at(own.partition),
         at(CONTENT_TYPE_HEADER),
+        at(EXPLAIN_HEADER),
         tuple(last[name] for name in TRACE_HEADERS if name in last),
         tuple(last[name] for name in _DEADLINES if name in last),
     )
@@ -140,9 +144,10 @@ def _plan(names: tuple[str, ...]) -> _Plan:
 def read_headers(headers: Sequence[tuple[str, bytes | None]], appended_ms: int) -> Envelope:
     """What a record's headers say; `appended_ms` is its append time. Raises Refused, with the address if it is usable."""
     if not headers:
-        return Envelope(None, None, appended_ms + DEFAULT_DEADLINE_MS, [], b"", b"")
+        return Envelope(None, None, appended_ms + DEFAULT_DEADLINE_MS, [], b"", False, b"")
     names, values = zip(*headers)  # noqa: B905  # pairs
-    name_text, dialect, at_correlation, at_topic, at_partition, at_content_type, at_trace, at_deadlines = _plan(names)
+    plan = _plan(names)
+    name_text, dialect, at_correlation, at_topic, at_partition, at_content_type, at_explain, at_trace, at_deadlines = plan
     try:
         text = b"\n".join((name_text, *values))
     except TypeError:  # a null among them
@@ -168,7 +173,8 @@ def read_headers(headers: Sequence[tuple[str, bytes | None]], appended_ms: int) 
             break
     trace = [(names[index], value) for index in at_trace if (value := values[index]) is not None]
     content_type = (values[at_content_type] or b"") if at_content_type >= 0 else b""
-    return Envelope(address, correlation, deadline, trace, content_type, text)
+    explain = at_explain >= 0 and values[at_explain] == b"1"
+    return Envelope(address, correlation, deadline, trace, content_type, explain, text)
 
 
 def _too_large() -> Refused:

@@ -110,7 +110,7 @@ class DecisionClient:
         another payload under the same id, which is a mistake: it is logged, and counted in `conflicts`.
 
         Args:
-            headers: more headers, for example `traceparent`.
+            headers: more headers, for example `traceparent`, or `assay-explain: 1` for the reasons of an approval too.
 
         Raises:
             DecisionTimeout: no answer in time; the message says what to do instead.

@@ -39,7 +39,9 @@ async def test_a_transaction_gets_exactly_one_decision_beside_it(topics: Topics)
     for partition in range(PARTITIONS):
         body = transaction(f"beside-{partition}", f"user-{partition}")
         source = await topics.send(
-            body, partition=partition, headers=[("correlation-id", b"c-1"), ("traceparent", b"00-ab-cd-01")]
+            body,
+            partition=partition,
+            headers=[("correlation-id", b"c-1"), ("traceparent", b"00-ab-cd-01"), ("assay-explain", b"1")],
         )
         await topics.settled()
         [record] = topics.made_from(source, "decisions")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.models import bundle as bundles
-from assay.models import forest as forests
+from assay.models import trees
 from assay.models.bundle import MANIFEST, Bundle
 from assay.models.forest import read_forest
 from assay.models.rules import Rules
@@ -72,8 +72,8 @@ def test_i5_max_bundle_file_bytes_one_more_is_refused(
 
 def test_i5_max_tree_depth_one_more_is_refused(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     members = [path.read_bytes() for path in sorted(bundle_path.glob("*.ubj"))]
-    depth = read_forest(members, len(json.loads((bundle_path / MANIFEST).read_text())["features"])).depth
+    depth = int(read_forest(members, len(json.loads((bundle_path / MANIFEST).read_text())["features"])).depths.max())
     assert depth <= limits.MAX_TREE_DEPTH
-    monkeypatch.setattr(forests, "MAX_TREE_DEPTH", depth - 1)
+    monkeypatch.setattr(trees, "MAX_TREE_DEPTH", depth - 1)
     with pytest.raises(ValueError, match=f"a tree of depth {depth}"):
         read_forest(members, len(json.loads((bundle_path / MANIFEST).read_text())["features"]))

@@ -13,7 +13,7 @@ from assay.agents.answers import Repeat
 from assay.agents.flow import Acknowledgements, Continuity, Flow
 from assay.agents.memory import Memory
 from assay.agents.repeats import Repeats
-from assay.models.reasons import Catalogue, explain
+from assay.models.reasons import Catalogue
 from assay.schemas import limits
 from assay.schemas.headers import read_headers
 from assay.schemas.source import Source
@@ -21,7 +21,7 @@ from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch, Release, WaitingRecords, take
 from assay.streams.settings import Settings
 from assay.streams.transport import Consumer
-from assay.tables.features import FEATURE_COUNT
+from assay.tables.features import FEATURE_COUNT, MODEL_FEATURES
 from assay.tables.partition_state import Earlier
 
 
@@ -253,8 +253,8 @@ def test_i5_default_deadline_ms_one_more_is_too_late() -> None:
 
 
 def test_i5_max_reasons_one_more_is_left_out() -> None:
-    contributions = np.zeros((1, FEATURE_COUNT), np.float32)
+    contributions = np.zeros((1, MODEL_FEATURES), np.float32)
     contributions[0, : limits.MAX_REASONS + 1] = 5.0 - np.arange(limits.MAX_REASONS + 1)
     features = np.ones((1, FEATURE_COUNT), np.float32)
-    [reasons] = Catalogue.shipped().reasons(*explain(contributions, features), features)
+    [reasons] = Catalogue({}).reasons(contributions, features)
     assert [reason.weight for reason in reasons] == [5.0 - place for place in range(limits.MAX_REASONS)]

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from assay.models.calibration import fit_calibration
 from assay.models.ensemble import Ensemble
-from assay.models.forest import heaviest, read_forest, walk
+from assay.models.forest import explain_margins, read_forest, walk
 from assay.schemas.decision import Tier
+from assay.schemas.limits import MAX_TREE_DEPTH
 from assay.tables.features import MODEL_FEATURES
 
 
@@ -20,7 +21,7 @@ def _boosters(bundle):
 def test_margins_are_xgboosts_to_the_bit(bundle, made_up):
     features = made_up[0][:1001, :MODEL_FEATURES].copy()
     expected = np.stack([model.inplace_predict(features, predict_type="margin") for model in _boosters(bundle)], axis=1)
-    assert np.array_equal(walk(bundle.ensemble.forest, features)[0], expected)
+    assert np.array_equal(walk(bundle.ensemble.forest, features), expected)
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf, 0.0, -0.0, 3e38])
@@ -30,23 +31,23 @@ def test_margins_are_xgboosts_for_special_values(bundle, special):
     finite = np.clip(features, -3.4e38, 3.4e38)
     matrix = xgboost.DMatrix(finite)
     expected = np.stack([model.predict(matrix, output_margin=True) for model in _boosters(bundle)], axis=1)
-    assert np.array_equal(walk(bundle.ensemble.forest, features)[0], expected)
+    assert np.array_equal(walk(bundle.ensemble.forest, features), expected)
 
 
 def test_a_value_equal_to_a_threshold_goes_where_xgboost_sends_it(bundle):
     forest = bundle.ensemble.forest
-    thresholds = forest.threshold[np.isfinite(forest.threshold)][:200]
+    thresholds = np.unique(forest.slots["threshold"])[:200]
     features = np.repeat(thresholds[:, None], len(bundle.manifest.features), axis=1).astype(np.float32)
     expected = np.stack([model.inplace_predict(features, predict_type="margin") for model in _boosters(bundle)], axis=1)
-    assert np.array_equal(walk(forest, features)[0], expected)
+    assert np.array_equal(walk(forest, features), expected)
 
 
 @pytest.mark.parametrize("tier", [Tier.FULL, Tier.NO_ENTITIES, Tier.LEAD_MODEL])
 def test_a_score_is_the_same_bits_whatever_the_batch(bundle, made_up, tier):
     features = made_up[0][:300]
-    whole = bundle.ensemble.explained(features, tier)
+    whole = bundle.ensemble.score(features, tier)
     for size in (1, 2, 7, 8, 9, 64, 256):
-        parts = [bundle.ensemble.explained(features[at : at + size], tier) for at in range(0, 300, size)]
+        parts = [bundle.ensemble.score(features[at : at + size], tier) for at in range(0, 300, size)]
         for values, pieces in zip(whole, zip(*parts, strict=True), strict=True):
             assert values.tobytes() == np.concatenate(pieces).tobytes()
 
@@ -54,7 +55,7 @@ def test_a_score_is_the_same_bits_whatever_the_batch(bundle, made_up, tier):
 def test_a_score_is_the_calibrated_mean_of_the_members_margins(bundle, made_up):
     features = made_up[0][:50]
     calibration = bundle.manifest.tiers[Tier.FULL].calibration
-    mean = walk(bundle.ensemble.forest, features)[0].astype(np.float64).mean(axis=1)
+    mean = walk(bundle.ensemble.forest, features).astype(np.float64).mean(axis=1)
     expected = 1 / (1 + np.exp(-(calibration.slope * mean + calibration.intercept)))
     assert bundle.ensemble.score(features, Tier.FULL)[0] == pytest.approx(expected, abs=1e-6)
 
@@ -86,8 +87,8 @@ def test_more_of_what_can_only_be_suspicious_never_lowers_a_score(bundle, made_u
 
 
 @settings(max_examples=30, deadline=None)
-@given(depth=st.integers(1, 6), trees=st.integers(1, 12), seed=st.integers(0, 1000))
-def test_any_forest_is_walked_as_xgboost_does(depth, trees, seed):
+@given(depth=st.integers(1, MAX_TREE_DEPTH), trees=st.integers(1, 12), seed=st.integers(0, 1000))
+def test_any_forest_is_walked_and_explained_as_xgboost_does(depth, trees, seed):
     random = np.random.default_rng(seed)
     features = random.normal(size=(300, 5)).astype(np.float32)
     features[random.random(features.shape) < 0.2] = np.nan
@@ -97,24 +98,10 @@ def test_any_forest_is_walked_as_xgboost_does(depth, trees, seed):
         xgboost.DMatrix(features, labels),
         trees,
     )
-    margins, contributions = walk(read_forest([bytes(model.save_raw("ubj"))], 5), features)
-    assert np.array_equal(margins[:, 0], model.inplace_predict(features, predict_type="margin"))
-    expected = model.predict(xgboost.DMatrix(features), pred_contribs=True, approx_contribs=True)[:, :-1]
-    assert contributions == pytest.approx(expected, abs=1e-4)
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(st.floats(-5, 5, width=32), min_size=6, max_size=6), min_size=1, max_size=5))
-def test_the_heaviest_are_those_of_a_sort(rows):
-    contributions = np.array(rows, np.float32)
-    columns, weights = np.empty((len(rows), 4), np.int16), np.empty((len(rows), 4), np.float32)
-    heaviest(contributions, columns, weights)
-    for row, (found, weight) in enumerate(zip(columns, weights, strict=True)):
-        expected = np.argsort(-np.abs(contributions[row]), kind="stable")[:4]
-        expected = [column for column in expected if contributions[row, column] != 0]
-        assert found[: len(expected)].tolist() == expected
-        assert (found[len(expected) :] == -1).all()
-        assert weight[: len(expected)].tolist() == contributions[row, expected].tolist()
+    forest = read_forest([bytes(model.save_raw("ubj"))], 5)
+    assert np.array_equal(walk(forest, features)[:, 0], model.inplace_predict(features, predict_type="margin"))
+    expected = model.predict(xgboost.DMatrix(features), pred_contribs=True)[:, :-1]
+    assert explain_margins(forest, features) == pytest.approx(expected, abs=1e-4)
 
 
 def test_calibration_makes_margins_mean_what_they_say():
@@ -140,9 +127,8 @@ def test_an_ensemble_without_calibrations_still_tells_margins(bundle, made_up):
     assert np.array_equal(plain.margin(made_up[0][:9], Tier.FULL), bundle.ensemble.margin(made_up[0][:9], Tier.FULL))
 
 
-def test_columns_for_rules_alone_change_no_score_and_are_no_reason(bundle, made_up):
+def test_columns_for_rules_alone_change_no_score_and_no_reason(bundle, made_up):
     features = made_up[0][:300, :MODEL_FEATURES].copy()
     wider = np.hstack([features, np.full((300, 2), 9.0, np.float32)])
-    score, _, contributions = bundle.ensemble.explained(wider, Tier.FULL)
-    assert score.tobytes() == bundle.ensemble.explained(features, Tier.FULL)[0].tobytes()
-    assert (contributions[:, MODEL_FEATURES:] == 0).all()
+    for asked in (bundle.ensemble.contributions, lambda rows, tier: bundle.ensemble.score(rows, tier)[0]):
+        assert asked(wider, Tier.FULL).tobytes() == asked(features, Tier.FULL).tobytes()

@@ -152,6 +152,12 @@ def test_a_deadline_that_is_none_is_refused_with_a_reply(name: str, value: bytes
     assert why.address is not None
 
 
+@pytest.mark.parametrize(("value", "asked"), [(b"1", True), (b"0", False), (b"", False), (None, False), (b"true", False)])
+def test_an_explanation_is_asked_for_with_1(value: bytes | None, asked: bool) -> None:
+    assert read(("assay-explain", value)).explain is asked
+    assert not read(("correlation-id", b"c")).explain
+
+
 def test_trace_and_content_type_pass() -> None:
     envelope = read(
         ("tracestate", b"a=1"), ("traceparent", b"old"), ("traceparent", b"00-x"), ("content-type", b"application/json")

@@ -119,6 +119,23 @@ def test_there_are_at_most_four_reasons(judge, transactions, features):
     assert any(rules for rules in verdicts.rules)
 
 
+def test_reviews_and_declines_are_explained_and_approvals_where_it_is_asked_for(judge, transactions, features):
+    asked = np.arange(256) % 2 == 0
+    verdicts = judge.judge(transactions, features, Tier.FULL, asked)
+    assert {Action.APPROVE, Action.DECLINE} <= set(verdicts.action)
+    explained = [any(not reason.code.startswith("RULE_") for reason in reasons) for reasons in verdicts.reasons]
+    assert explained == [action is not Action.APPROVE or row % 2 == 0 for row, action in enumerate(verdicts.action)]
+
+
+def test_asking_for_reasons_changes_nothing_else(judge, transactions, features):
+    plain, asked = (judge.judge(transactions, features, Tier.FULL, np.full(256, value)) for value in (False, True))
+    assert (plain.action, plain.rules, plain.score.tobytes()) == (asked.action, asked.rules, asked.score.tobytes())
+    assert all(
+        mine in (theirs, []) or mine[0].code.startswith("RULE_")
+        for mine, theirs in zip(plain.reasons, asked.reasons, strict=True)
+    )
+
+
 def test_the_weights_of_features_do_not_grow(judge, transactions, features):
     for reasons in judge.judge(transactions, features, Tier.FULL).reasons:
         weights = [abs(reason.weight) for reason in reasons if not reason.code.startswith("RULE_")]
