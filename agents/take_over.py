@@ -146,7 +146,7 @@ def check_key(state: PartitionState, partition: int, fingerprint: str) -> None:
             expected=f"the key with the fingerprint {state.fingerprint or '(none: by a version that had no key)'}",
             got=fingerprint,
             mend=f"put that key back, on every worker; or, to go on under this one, {REBUILD}; then "
-            "`assay rebuild entities` and `assay rebuild outcomes`",
+            "`assay rebuild entities`, `assay rebuild outcomes`, and load batch features again",
         )
 
 

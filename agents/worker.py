@@ -74,6 +74,7 @@ class Worker:
             shards=settings.redis_shards,
             deadline=settings.redis_timeout_s,
             source=topics.transactions.id,
+            fingerprint=settings.digests().fingerprint,
             families=(BatchRows(), RiskFamily()),
             may_write=lambda: self.app.consumer.is_member(),
         )
@@ -177,6 +178,7 @@ class Worker:
         self.metrics.waiting.set(self.app.waiting.count)
         self.metrics.entity_observations_dropped.set(self.entities.dropped)
         self.metrics.entity_windows_lost.set(self.entities.lost)
+        self.metrics.entities_under_other_key.set(self.entities.under_other_key)
         self.metrics.assigned.set(len(self.assigned()))
         self.metrics.outcomes_age.set(self.learner.age_s())
         freshness.watch(self.metrics, self.entities, self._waiting_s(), time.time() * 1000)

@@ -96,13 +96,15 @@ def load(
     from assay.tables.entity_call import Keyspace
 
     settings = Settings.load()
-    values = read_batch_file(file, map_ or (), map_file, now_ms=int(time.time() * 1000), digests=settings.digests())
+    digests = settings.digests()
+    values = read_batch_file(file, map_ or (), map_file, now_ms=int(time.time() * 1000), digests=digests)
     loaded = Loaded(0, len(values), 0)
     if not dry_run:
         keyspace = Keyspace(settings.entity_prefix, "", settings.redis_shards)
         with progress_bars() as report:
             told = partial(report, "loading")
-            loaded = asyncio.run(write(values, settings.redis_url.get_secret_value(), keyspace, told))
+            writing = write(values, settings.redis_url.get_secret_value(), keyspace, told, fingerprint=digests.fingerprint)
+            loaded = asyncio.run(writing)
     _tell(loaded, dry_run)
     if json_:
         print(json.dumps({"dry_run": dry_run} | loaded._asdict()))

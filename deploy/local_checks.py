@@ -88,7 +88,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> tuple[Check, Settin
 def hash_key(settings: Settings) -> Check:
     if settings.hash_key == Settings.model_fields["hash_key"].default:
         return warn("hash key", "the one for development, which anybody knows", "set ASSAY_HASH_KEY before real payments")
-    return ok("hash key", "set")
+    return ok("hash key", f"set; its fingerprint is {settings.digests().fingerprint}")
 
 
 def bundle(settings: Settings) -> Check:

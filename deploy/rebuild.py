@@ -34,9 +34,9 @@ def rebuild(
     """Make all profiles anew from the transactions topic, with the workers stopped.
 
     The way out where a worker refuses to start: the changelog was deleted, cut off or written by another version; the
-    transactions topic was made anew or its number of partitions changed on purpose; the group's offset was set. It folds what
-    the topic still holds, as workers do, and puts the rows into the changelog, from which workers read them when they start.
-    What has expired is lost to the profiles. No decision is made or changed.
+    transactions topic was made anew or its number of partitions changed on purpose; the group's offset was set;
+    ASSAY_HASH_KEY was changed. It folds what the topic still holds, as workers do, and puts the rows into the changelog, from
+    which workers read them when they start. What has expired is lost to the profiles. No decision is made or changed.
 
     Workers go on at the group's offset. With "--until earliest" all that is in the topic gets its verdict (the same one, where
     it has one), with "--until end" what has none yet gets none.
@@ -85,9 +85,9 @@ def entities(
     """Make the entity windows in Redis anew from the transactions topic, with the workers stopped.
 
     The way out where Redis has lost them, where observations were dropped in a long outage, or after a change of
-    ASSAY_REDIS_SHARDS. The windows that are there are deleted; then they see all transactions that the topic still holds up to
-    the group's offset, in the order in which they were appended, refused ones and repeats left out. What else lies in Redis
-    stays as it is.
+    ASSAY_REDIS_SHARDS or ASSAY_HASH_KEY. The windows that are there are deleted; then they see all transactions that the topic
+    still holds up to the group's offset, in the order in which they were appended, refused ones and repeats left out. Batch
+    features under another key are deleted, too: nobody finds them. What else lies in Redis stays as it is.
 
     Stopped in the middle, windows are incomplete until it is run again.
 
@@ -110,7 +110,7 @@ def entities(
         import json
         from dataclasses import asdict
 
-        numbers = {"keys": found.keys, "observed": found.observed} | asdict(found.counts)
+        numbers = {"keys": found.keys, "batch_rows": found.batch_rows, "observed": found.observed} | asdict(found.counts)
         print(json.dumps({"dry_run": dry_run} | numbers | {"partitions": [asdict(span) for span in found.spans]}))
 
 
@@ -121,10 +121,10 @@ def outcomes(
 ) -> None:
     """Make what became of transactions anew in Redis from the topics, with the workers stopped.
 
-    The way out where Redis has lost it, or after a change of ASSAY_REDIS_SHARDS. The rows of risk and what is kept of decided
-    transactions are deleted; then transactions that the topics still hold with their decisions (of the last ASSAY_OUTCOME_DAYS)
-    are kept again, our own declines are counted, and all outcomes up to the group's offset are applied. What else lies in Redis
-    stays as it is.
+    The way out where Redis has lost it, or after a change of ASSAY_REDIS_SHARDS or ASSAY_HASH_KEY. The rows of risk and what is
+    kept of decided transactions are deleted; then transactions that the topics still hold with their decisions (of the last
+    ASSAY_OUTCOME_DAYS) are kept again, our own declines are counted, and outcomes up to the group's offset are applied. What
+    else lies in Redis stays as it is.
 
     Stopped in the middle, it is incomplete until it is run again.
 
@@ -163,6 +163,10 @@ def _show_entities(found: "RebuiltEntities", dry_run: bool) -> None:
     console.print(
         f"{found.counts.transactions - found.observed:,} repeats and {found.counts.refused:,} refused records left out."
     )
+    if found.batch_rows:
+        console.print(
+            f"{found.batch_rows:,} rows of batch features under another ASSAY_HASH_KEY {would}deleted: load them again."
+        )
     _say_expired(console, "windows", [span.partition for span in found.spans if span.first])
     console.print("Nothing was changed." if dry_run else "Done: workers may be started.")
 

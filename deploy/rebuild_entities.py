@@ -20,9 +20,11 @@ from assay.schemas.limits import MAX_BATCH_TRANSACTIONS
 from assay.schemas.source import SourceTopic
 from assay.streams.settings import Settings
 from assay.streams.topics import ensure_topics
+from assay.tables.batch_rows import BatchRows
 from assay.tables.entities import Entities
 from assay.tables.entity_layout import LAYOUT_VERSION
 from assay.tables.events import Events
+from assay.tables.key_marks import KeyMarks, Part
 from assay.tables.partition_state import STATE_KEY, PartitionState
 from assay.tables.profile import ROW_BYTES
 from assay.tables.rates import SHIPPED_RATES, Rates
@@ -35,9 +37,13 @@ UNHURRIED_S = 30.0  # for one micro-batch
 
 @dataclass(frozen=True, slots=True)
 class RebuiltEntities:
-    """What was found and done: keys that were there before, transactions observed, and what was read of each partition."""
+    """What was found and done: keys that were there before, transactions observed, and what was read of each partition.
+
+    batch_rows: of batch features that were written under another ASSAY_HASH_KEY, and are deleted since nobody can read them.
+    """
 
     keys: int
+    batch_rows: int
     observed: int
     counts: Counts
     spans: Sequence[Span]
@@ -50,7 +56,7 @@ async def rebuild_entities(settings: Settings, *, dry_run: bool, report: Report)
     async with Log.of(settings) as log, _entities(settings, source, connect=not dry_run) as entities:
         await log.check_nobody_works()
         wanted = await spans(log, await _states(log, settings, source, report), source, Until.COMMIT)
-        keys = await _sweep(settings, dry_run=dry_run, report=report)
+        keys, batch_rows = await _sweep(settings, dry_run=dry_run, report=report)
         counts, observed = Counts(), 0
         with tempfile.TemporaryDirectory(prefix="assay-rebuild-") as folder:
             store = RowStore(Path(folder), ROW_BYTES)
@@ -66,7 +72,7 @@ async def rebuild_entities(settings: Settings, *, dry_run: bool, report: Report)
                 store.close()
         if not dry_run:
             await log.check_nobody_works()  # nor has begun to meanwhile
-    return RebuiltEntities(keys, observed, counts, wanted)
+    return RebuiltEntities(keys, batch_rows, observed, counts, wanted)
 
 
 @asynccontextmanager
@@ -98,13 +104,29 @@ async def _states(log: Log, settings: Settings, source: SourceTopic, report: Rep
     return states
 
 
-async def _sweep(settings: Settings, *, dry_run: bool, report: Report) -> int:
-    """Delete windows and what says how far they are, whatever the number of shards was. Returns how many keys there were."""
-    link = RedisLink(settings.redis_url.get_secret_value())
+async def _sweep(settings: Settings, *, dry_run: bool, report: Report) -> tuple[int, int]:
+    """Delete windows and what says how far they are, whatever the number of shards was, and batch features under another key.
+
+    Returns how many keys there were of both.
+    """
+    link, prefix = RedisLink(settings.redis_url.get_secret_value()), settings.entity_prefix
+    marks = KeyMarks(prefix, settings.digests().fingerprint, Part.WINDOWS)
+
+    async def emptied(part: Part, pattern: str) -> int:
+        wanted = f"{{{prefix}:*}}:{pattern}"
+        keys = await sweep(link, wanted, delete=not dry_run, found=lambda count: report("emptying", count, count))
+        if not dry_run:
+            await marks.forget(link, part)
+        return keys
+
     try:
         await link.connect()
-        pattern = f"{{{settings.entity_prefix}:*}}:{LAYOUT_VERSION}:*"
-        return await sweep(link, pattern, delete=not dry_run, found=lambda count: report("emptying", count, count))
+        keys = await emptied(Part.WINDOWS, f"{LAYOUT_VERSION}:*")
+        if not dry_run:
+            await marks.claim(link)
+        if await marks.of(link, Part.BATCH) in (None, marks.fingerprint):
+            return keys, 0
+        return keys, await emptied(Part.BATCH, BatchRows.marker.decode() + "[a-z]????????")
     except OUTAGES as error:
         raise link.start_error(error) from error
     finally:

@@ -30,6 +30,7 @@ from assay.streams.topics import ensure_topics
 from assay.tables.digests import Digests
 from assay.tables.encode import encode_events
 from assay.tables.entity_call import Keyspace
+from assay.tables.key_marks import KeyMarks, Part
 from assay.tables.learned_rows import LearnedRows
 from assay.tables.learning import Arrived, learn, own_verdicts, places_of
 from assay.tables.rates import SHIPPED_RATES, Rates
@@ -65,6 +66,10 @@ async def rebuild_outcomes(settings: Settings, *, dry_run: bool, report: Report)
         for pattern in SWEPT:
             wanted = f"{{{settings.entity_prefix}:*}}:{pattern}"
             found.keys += await sweep(link, wanted, delete=not dry_run, found=lambda count: report("emptying", count, count))
+        if not dry_run:
+            marks = KeyMarks(settings.entity_prefix, rows.digests.fingerprint, Part.OUTCOMES)
+            await marks.forget(link, Part.OUTCOMES)
+            await marks.claim(link)
         await _keep(log, settings, None if dry_run else rows, topics.transactions.partitions, report, found)
         await _learn(log, settings, None if dry_run else rows, report, found)
         if not dry_run:

@@ -19,6 +19,8 @@ from assay.streams.reading import stop
 from assay.streams.settings import Settings
 from assay.streams.topics import TopicSpec, configs_of, topic_specs
 from assay.tables.entity_call import Keyspace
+from assay.tables.key_marks import KeyMarks, Part
+from assay.tables.redis_link import OUTAGES, RedisLink
 from assay.tables.redis_topology import Topology
 
 TIMEOUT_S = 3.0
@@ -32,8 +34,8 @@ _START_REDIS = "start one (`assay services up` does, for development), or set AS
 
 async def service_checks(settings: Settings) -> list[Check]:
     """Kafka, its topics, where keys lie, and Redis."""
-    kafka, redis = await asyncio.gather(_kafka(settings), asyncio.to_thread(redis_check, settings))
-    return [*kafka, redis]
+    kafka, redis, key = await asyncio.gather(_kafka(settings), asyncio.to_thread(redis_check, settings), redis_key(settings))
+    return [*kafka, redis, key]
 
 
 async def _kafka(settings: Settings) -> list[Check]:
@@ -179,6 +181,22 @@ def redis_check(settings: Settings) -> Check:
     if facts.topology is None:
         return ok("redis", f"{found}, with Functions")
     return judge_shards(facts.topology, settings, f"{found} with Functions")
+
+
+async def redis_key(settings: Settings) -> Check:
+    """Whether what is in Redis is under our key."""
+    link = RedisLink(settings.redis_url.get_secret_value())
+    marks = KeyMarks(settings.entity_prefix, settings.digests().fingerprint, Part.WINDOWS)
+    try:
+        await link.connect()
+        found = {part: await marks.of(link, part) for part in Part}
+    except OUTAGES as error:
+        return warn("redis key", f"not checked: {error!r}", "see redis")
+    finally:
+        await link.disconnect()
+    if (refusal := marks.refusal(found)) is not None:
+        return fail("redis key", refusal.what, refusal.mend)
+    return ok("redis key", "ASSAY_HASH_KEY is that of what is there" if any(found.values()) else "nothing is there yet")
 
 
 def judge_shards(topology: Topology, settings: Settings, found: str) -> Check:

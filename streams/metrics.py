@@ -70,6 +70,11 @@ class Metrics:
             "Times that Redis turned out to have less than it had taken: `assay rebuild entities`.",
             registry=registry,
         )
+        self.entities_under_other_key = Gauge(
+            "assay_entities_under_other_key",
+            "1 where what is in Redis was written under another ASSAY_HASH_KEY, and is not used.",
+            registry=registry,
+        )
         self.entity_observations_dropped = Gauge(
             "assay_entity_observations_dropped", "Observations that no longer fit the queue.", registry=registry
         )

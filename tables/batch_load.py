@@ -24,8 +24,10 @@ from assay.schemas.limits import (
 from assay.tables.batch_history import BatchValues, State, states
 from assay.tables.batch_rows import BATCH_LIST, VALUE, VERSION, BatchRows
 from assay.tables.entity_call import Keyspace
+from assay.tables.key_marks import KeyedLink, KeyMarks, Part
 from assay.tables.lookups import hash_tag, row_key
-from assay.tables.redis_link import OUTAGES, Command, RedisLink
+from assay.tables.redis_link import OUTAGES, Command
+from assay.tables.redis_node import OtherKeyError
 
 Progress = Callable[[int, int], None]  # (rows written, of how many)
 
@@ -44,9 +46,19 @@ class _Call(NamedTuple):
     values: int
 
 
-async def load(values: BatchValues, url: str, keyspace: Keyspace, progress: Progress | None = None) -> Loaded:
-    """Write all values. Raises ServiceError; what was written until then stays, and may be loaded again."""
-    link = RedisLink(url, (), [hash_tag(keyspace, shard) for shard in range(keyspace.shards)])
+async def load(
+    values: BatchValues, url: str, keyspace: Keyspace, progress: Progress | None = None, *, fingerprint: str
+) -> Loaded:
+    """Write all values, whose digests are under the key of that fingerprint.
+
+    Raises ServiceError; what was written until then stays, and may be loaded again.
+    """
+    link = KeyedLink(
+        url,
+        KeyMarks(keyspace.prefix, fingerprint, Part.BATCH),
+        (),
+        [hash_tag(keyspace, shard) for shard in range(keyspace.shards)],
+    )
     rows, written, sent, outdated = _entity_count(values), 0, 0, 0
     try:
         await link.connect()
@@ -58,6 +70,8 @@ async def load(values: BatchValues, url: str, keyspace: Keyspace, progress: Prog
             sent += sum(call.values for call in calls)
             if progress is not None:
                 progress(written, rows)
+    except OtherKeyError as error:
+        raise link.start_error(error) from error
     except OUTAGES as error:
         raise ServiceError(
             f"Redis at {link.address} did not take all rows: {written:,} of {rows:,} are written",

@@ -37,8 +37,10 @@ from assay.tables.entity_answer import REDIS_FEATURES, EntityAnswer, unavailable
 from assay.tables.entity_call import NEW_ROW, Keyspace, Observed, library, observed
 from assay.tables.events import EVENT, Events
 from assay.tables.features import ENTITY_FEATURES
+from assay.tables.key_marks import KeyedLink, KeyMarks, Part
 from assay.tables.lookups import NO_LOOK_UPS, Family, LookUps, look_ups
-from assay.tables.redis_link import OUTAGES, Command, RedisLink
+from assay.tables.redis_link import OUTAGES, Command
+from assay.tables.redis_node import OtherKeyError
 
 MEND_LOST = "stop the workers, `assay rebuild entities`, `assay rebuild outcomes`, and load batch features again"
 
@@ -59,8 +61,9 @@ class Entities:
     """What instruments, BINs, merchants, devices and addresses have seen, and rows of theirs that were written elsewhere.
 
     families: of rows that are looked up. deadline: seconds from the call of `observe` to its answer. source: identity of the
-    source topic, such as its Kafka topic id, since offsets are compared. may_write: whether our partitions are still ours;
-    while they are not, nothing is sent. clock: seconds that never go back. Raises SettingError.
+    source topic, such as its Kafka topic id, since offsets are compared. fingerprint: of the key that digests are under; empty:
+    whatever is there is taken for ours. may_write: whether our partitions are still ours; while they are not, nothing is sent.
+    clock: seconds that never go back. Raises SettingError.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Entities:
         shards: int = 1,
         deadline: float = 0.02,
         source: str = "",
+        fingerprint: str = "",
         families: Sequence[Family] = (),
         rest: float = REDIS_REST_S,
         may_write: Callable[[], bool] = lambda: True,
@@ -84,7 +88,8 @@ class Entities:
                 mend="choose another topic prefix",
             )
         self._keyspace = Keyspace(prefix, source, shards)
-        self._link = RedisLink(url, (library(),), [self._keyspace.tag(shard) for shard in range(shards)])
+        marks = KeyMarks(prefix, fingerprint, Part.WINDOWS, (Part.OUTCOMES, Part.BATCH), traces=(self._keyspace.applied(0),))
+        self._link = KeyedLink(url, marks, (library(),), [self._keyspace.tag(shard) for shard in range(shards)])
         self._deadline, self._rest, self._may_write, self._clock = deadline, rest, may_write, clock
         self._lock = asyncio.Lock()  # held by whoever uses the connection
         self._families = tuple(families)
@@ -92,6 +97,7 @@ class Entities:
         self._queue: deque[_Asked] = deque()  # in the order of the calls; the first is the next to be applied
         self._recovery: asyncio.Task[None] | None = None
         self._failures = 0  # in a row
+        self._other_key = False  # whether the last of them was that Redis is under another key
         self._rests_until = 0.0
         self.waiting = 0  # transactions that were answered without Redis, and that it is still to learn of
         self.dropped = 0  # transactions that it will never learn of, and single entities that had no room for one
@@ -117,6 +123,11 @@ class Entities:
         """Whether Redis failed so often that it is left alone for a while."""
         return self._failures >= FAILURES_TO_REST
 
+    @property
+    def under_other_key(self) -> bool:
+        """Whether that is why Redis is left alone: what is there was written under another key."""
+        return self.resting and self._other_key
+
     async def start(self) -> None:
         """Compile, connect, load the function. Raises ServiceError; `observe` works all the same, as in an outage."""
         warm = np.zeros(1, EVENT)
@@ -130,7 +141,7 @@ class Entities:
                 if not self._link.connected:
                     await self._link.connect()
         except OUTAGES as error:
-            self._failed()
+            self._failed(error)
             raise self._link.start_error(error) from error
 
     async def close(self) -> None:
@@ -174,7 +185,7 @@ class Entities:
         if self.resting:
             if self._clock() >= self._rests_until:
                 self._recover()
-            return unavailable(batch.transactions, "resting")
+            return unavailable(batch.transactions, "other_key" if self._other_key else "resting")
         if self.waiting > MAX_CAUGHT_UP_AT_ONCE:
             self._recover()
             return unavailable(batch.transactions, "behind")
@@ -261,11 +272,12 @@ class Entities:
                     if self._queue and self._queue[0].observed.given_up:
                         await self._send(self._queue[0], asyncio.get_running_loop().time() + REDIS_CATCH_UP_S)
             self._failures = 0
-        except OUTAGES:
-            self._failed()
+        except OUTAGES as error:
+            self._failed(error)
 
-    def _failed(self) -> None:
-        self._failures += 1
+    def _failed(self, error: BaseException | None = None) -> None:
+        self._other_key = isinstance(error, OtherKeyError)
+        self._failures = FAILURES_TO_REST if self._other_key else self._failures + 1
         self._compactions = []  # whoever answers next may be another, with other rows
         if self.resting:
             self._rests_until = self._clock() + self._rest

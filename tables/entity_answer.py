@@ -20,8 +20,8 @@ class EntityAnswer:
     `row_sequences` is how often the rows had been written that were looked up: by source, int64 (n, kinds of its family).
 
     Where Redis did not answer in time, available is False, windows are NaN, numbers 0, and reason is one of: deadline,
-    unreachable, refused, unreadable, behind (too much is to be sent first), resting (it failed too often), not_a_member
-    (the group may have given our partitions to others).
+    unreachable, refused, unreadable, behind (too much is to be sent first), resting (it failed too often), other_key
+    (what is there is under another key), not_a_member (the group may have given our partitions to others).
     """
 
     values: npt.NDArray[np.float32]

@@ -173,6 +173,10 @@ class Keyspace:
     def tag(self, shard: int) -> bytes:
         return f"{{{self.prefix}:{shard}}}:{layout.LAYOUT_VERSION}:".encode()
 
+    def applied(self, shard: int) -> bytes:
+        """The key of the hash that has the last offset applied of each partition."""
+        return self.tag(shard) + b"applied:" + self.source.encode()
+
 
 def observed(events: Events, partitions: npt.NDArray[np.int64], keyspace: Keyspace) -> Observed:
     """Pack events (n,) of source partitions (n,). Raises ValueError beyond `MAX_RECORDS`."""
@@ -198,8 +202,7 @@ def observed(events: Events, partitions: npt.NDArray[np.int64], keyspace: Keyspa
             numbers,
         )
         call.payload = _payload(call, seen, numbers)
-        applied = call.tag + b"applied:" + keyspace.source.encode()
-        call.head = _head(call.tag, library()[1], [applied], kinds, digests, len(call.payload))
+        call.head = _head(call.tag, library()[1], [keyspace.applied(shard)], kinds, digests, len(call.payload))
         calls.append(call)
     return Observed(len(events), seen, calls)
 

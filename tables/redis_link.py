@@ -21,7 +21,7 @@ from redis.exceptions import AskError, AuthenticationError, MovedError, Response
 
 from assay.schemas.errors import ServiceError, SettingError
 from assay.schemas.limits import MAX_REDIRECTS, REDIS_CONNECT_S
-from assay.tables.redis_node import OUTAGES, Library, RedisNode
+from assay.tables.redis_node import OUTAGES, Library, OtherKeyError, RedisNode
 from assay.tables.redis_topology import Address, Topology, read_topology, seeds
 
 __all__ = ["OUTAGES", "Command", "RedisLink", "urls_of"]
@@ -217,6 +217,8 @@ class RedisLink:
 
     def start_error(self, error: BaseException) -> ServiceError:
         """Why Assay can't work with what is there, and what to do about it."""
+        if isinstance(error, OtherKeyError):
+            return ServiceError(f"Redis at {self.address}: {error.what}", mend=error.mend)
         if isinstance(error, AuthenticationError):
             what, mend = "refuses our credentials", "set user and password in ASSAY_REDIS_URL"
         elif isinstance(error, ResponseError) and "unknown" in str(error).lower():

@@ -14,6 +14,15 @@ from redis.exceptions import RedisError, ResponseError
 GRACE_S = 0.001  # to take an answer that came in time, while this process was busy with something else
 OUTAGES = (RedisError, OSError, TimeoutError)
 
+
+class OtherKeyError(RedisError):
+    """What is in Redis was written under another key of digests (`tables.key_marks`): we would find nobody in it."""
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__(f"{what}. Mend: {mend}")
+        self.what, self.mend = what, mend
+
+
 Library = tuple[str, str, str]  # name of the library, name of the function, code
 
 

@@ -69,6 +69,11 @@ def risk_calls(changes: Changes, keyspace: Keyspace, stream: str) -> list[RiskCa
     ]
 
 
+def applied_key(keyspace: Keyspace, shard: int, stream: str) -> bytes:
+    """Of the hash that has the last offset applied of each partition."""
+    return hash_tag(keyspace, shard) + f"learnt:{stream}:{keyspace.source}".encode()
+
+
 def read_sequences(calls: Sequence[RiskCall], replies: Sequence[object], count: int) -> npt.NDArray[np.int64] | None:
     """By change and kind, int64 (count, 6), the number of the row's changes up to this one, from the replies of the calls.
 
@@ -98,7 +103,7 @@ def _call(
     index[here] = which + 1
     payload = _payload(changes[places], index)
     tag = hash_tag(keyspace, shard)
-    applied = tag + f"learnt:{stream}:{keyspace.source}".encode()
+    applied = applied_key(keyspace, shard, stream)
     names = [tag + layout.MARKER + name.tobytes() for name in distinct]
     words = [b"FCALL", risk_library()[1].encode(), b"%d" % (1 + len(names)), applied, *names, payload]
     return RiskCall(tag, [b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)], places, here)

@@ -56,7 +56,7 @@ class Stand:
         self._asked = 0
 
     async def load(self, *lines: tuple[int, int, float, float]) -> Loaded:
-        return await load(values(*lines), self.url, self.keyspace)
+        return await load(values(*lines), self.url, self.keyspace, fingerprint="of a key")
 
     async def observe(self, events: Events) -> EntityAnswer:
         events["offset"] += self._asked
@@ -192,5 +192,5 @@ async def test_on_a_cluster_each_row_is_on_the_node_of_its_shard(tmp_path: Path)
 
 async def test_a_load_without_redis_says_what_to_do() -> None:
     with pytest.raises(ServiceError, match="0 of 1 are written") as caught:
-        await load(values((RATE, 5, 0.25, 0)), "redis://127.0.0.1:1/0", Keyspace("x", "", 1))
+        await load(values((RATE, 5, 0.25, 0)), "redis://127.0.0.1:1/0", Keyspace("x", "", 1), fingerprint="of a key")
     assert "again" in caught.value.mend

@@ -51,7 +51,7 @@ async def test_i5_max_batch_values_per_entity_one_more_takes_the_place_of_the_ol
     _, key = row_key(keyspace, b"b", "merchant", 1)
     others = [pack_value(1_000 + place, 1.0, AS_OF_MS - 1 - place) for place in range(MAX_BATCH_VALUES_PER_ENTITY)]
     await client.set(key, pack_row(others))
-    await load(values(1), redis_url, keyspace)
+    await load(values(1), redis_url, keyspace, fingerprint="of a key")
     held = np.frombuffer((await client.get(key))[8:], VALUE)
     await client.aclose()
     assert len(held) == MAX_BATCH_VALUES_PER_ENTITY
@@ -93,9 +93,9 @@ class Silent:
 
 async def test_i5_batch_load_s_later_a_load_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_load, "BATCH_LOAD_S", 0.01)
-    monkeypatch.setattr(batch_load, "RedisLink", Silent)
+    monkeypatch.setattr(batch_load, "KeyedLink", Silent)
     with pytest.raises(ServiceError, match="0 of 1 are written"):
-        await load(values(1), "redis://nowhere", Keyspace("x", "", 1))
+        await load(values(1), "redis://nowhere", Keyspace("x", "", 1), fingerprint="of a key")
 
 
 class Forbidding:
