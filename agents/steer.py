@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from assay.models.bundle import Bundle
+from assay.models.form_parity import Form
 from assay.models.judge import Judge
 from assay.models.rules import Rules
 from assay.schemas import limits
@@ -45,4 +46,5 @@ class InForce:
     @classmethod
     def load(cls, settings: Settings) -> Self:
         """What the settings name. Raises BundleError, RulesError or RatesError, with the file named."""
-        return cls(Bundle.load(settings.bundle), Rules.load(settings.rules), Rates.load(settings.rates or SHIPPED_RATES))
+        bundle = Bundle.load(settings.bundle, form=settings.model_form and Form(settings.model_form))
+        return cls(bundle, Rules.load(settings.rules), Rates.load(settings.rates or SHIPPED_RATES))

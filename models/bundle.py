@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import xgboost
 from pydantic import ValidationError
 
 from assay.models.ensemble import Ensemble
 from assay.models.forest import Forest, explain_margins, read_forest, walk
+from assay.models.form_parity import Form
+from assay.models.forms import check, margins_in, parity_of
 from assay.models.manifest import SCORED_TIERS, File, Manifest, Member
 from assay.models.reasons import Catalogue
 from assay.schemas.decision import Tier
@@ -56,10 +59,10 @@ class Bundle:
         return {tier: (s.thresholds.review, s.thresholds.decline) for tier, s in self.manifest.tiers.items()}
 
     @classmethod
-    def load(cls, path: Path, *, version: str | None = None) -> "Bundle":
+    def load(cls, path: Path, *, version: str | None = None, form: Form | None = None) -> "Bundle":
         """Check every file, compare the trees that are served with XGBoost, warm up. Raises BundleError, which names the file.
 
-        `version`: the one that must be found there.
+        `version`: the one that must be found there; `form`: the one to serve in, whatever the manifest says.
         """
         raw = _read_manifest(path)
         found = hashlib.sha256(raw).hexdigest()
@@ -71,7 +74,12 @@ class Bundle:
         forest = _read_members(path, manifest, files)
         report = _parse_json(path / REPORT, files.get(REPORT))
         catalogue = Catalogue.parse(files.get(REASONS, b""), path / REASONS)
-        ensemble = Ensemble(forest, {tier: manifest.tiers[tier].calibration for tier in SCORED_TIERS})
+        calibrations = {tier: manifest.tiers[tier].calibration for tier in SCORED_TIERS}
+        members = [files[member.file] for member in manifest.members]
+        chosen = form or manifest.form
+        if chosen is not Form.COMPILED:
+            check(chosen, parity_of(chosen, forest, members, manifest.tiers, _probe(forest)))
+        ensemble = Ensemble(forest, calibrations, margins_in(chosen, forest, members))
         return cls(path, found, manifest, ensemble, catalogue, report, _thresholds_digest(manifest))
 
 
@@ -271,12 +279,18 @@ def _read_booster(path: Path, data: bytes) -> xgboost.Booster:
         raise BundleError(f"{path} is no model to XGBoost {xgboost.__version__}", got=got, mend=RETRAIN) from None
 
 
-def _compare(path: Path, manifest: Manifest, boosters: Sequence[xgboost.Booster], forest: Forest) -> None:
-    """Walk probe rows, missing values among them, and compare with XGBoost: this also warms up the compiled walks."""
+def _probe(forest: Forest) -> npt.NDArray[np.float32]:
+    """Made-up rows that end at many leaves, missing values among them."""
     random = np.random.default_rng(0)
     thresholds = np.append(np.unique(forest.slots["threshold"]), np.float32(0))
     probe = random.choice(thresholds, (_WARM_ROWS, MODEL_FEATURES)).astype(np.float32)
     probe[random.random(probe.shape) < 0.1] = np.nan
+    return probe
+
+
+def _compare(path: Path, manifest: Manifest, boosters: Sequence[xgboost.Booster], forest: Forest) -> None:
+    """Walk probe rows and compare with XGBoost: this also warms up the compiled walks."""
+    probe = _probe(forest)
     margins = walk(forest, probe)
     explain_margins(forest, probe[:1])
     for index, (member, booster) in enumerate(zip(manifest.members, boosters, strict=True)):

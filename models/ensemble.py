@@ -1,6 +1,6 @@
 """Three models, one score: the mean of the members' margins, calibrated for the tier that answers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -9,17 +9,21 @@ from assay.models.forest import Forest, explain_margins, walk
 from assay.models.manifest import Calibration
 from assay.schemas.decision import Tier
 
+# Of (rows (n, F), how many members) the margins (n, members).
+Margins = Callable[[npt.NDArray[np.float32], int], npt.NDArray[np.float32]]
 SCORE_DECIMALS = 6  # as published; thresholds are compared with what is published
 
 
 class Ensemble:
     """The members and what their margins mean. Pure, and row by row the same bits whatever the batch.
 
-    `calibrations`: one for each tier that has a score.
+    `calibrations`: one for each tier that has a score. `margins`: how they are computed, where not by the compiled walk
+    (`models.forms`).
     """
 
-    def __init__(self, forest: Forest, calibrations: Mapping[Tier, Calibration]) -> None:
+    def __init__(self, forest: Forest, calibrations: Mapping[Tier, Calibration], margins: Margins | None = None) -> None:
         self.forest = forest
+        self._margins: Margins = margins or (lambda features, asked: walk(forest, features, asked))
         self.calibrations = dict(calibrations)
 
     def score(self, features: npt.NDArray[np.float32], tier: Tier) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -29,7 +33,7 @@ class Ensemble:
         scores are NaN. Raises KeyError for a tier without a score.
         """
         calibration, asked = self.calibrations[tier], self._asked(tier)
-        margins = walk(self.forest, np.ascontiguousarray(features, np.float32), asked)
+        margins = self._margins(np.ascontiguousarray(features, np.float32), asked)
         members = np.full((len(features), self.forest.members), np.nan)
         members[:, :asked] = margins
         return _probability(_mean(margins), calibration), _probability(members, calibration)
@@ -45,7 +49,7 @@ class Ensemble:
 
     def margin(self, features: npt.NDArray[np.float32], tier: Tier) -> npt.NDArray[np.float64]:
         """The mean margin (n,) of the members that the tier asks, before calibration."""
-        return _mean(walk(self.forest, np.ascontiguousarray(features, np.float32), self._asked(tier)))
+        return _mean(self._margins(np.ascontiguousarray(features, np.float32), self._asked(tier)))
 
     def _asked(self, tier: Tier) -> int:
         return 1 if tier is Tier.LEAD_MODEL else self.forest.members

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from assay.models.costs import Costs
+from assay.models.form_parity import Form, Parity
 from assay.schemas.decision import Tier
 
 FORMAT = "assay-bundle-1"
@@ -90,6 +91,8 @@ class Manifest(_Part):
     features_digest: str  # of those
     members: tuple[Member, ...]
     tiers: dict[Tier, TierSettings]
+    form: Form = Form.COMPILED  # how the ensemble is served, where ASSAY_MODEL_FORM does not say otherwise
+    parity: dict[Tier, Parity] = {}  # of that form, on what was held out
     costs: Costs
     summary: Summary
     libraries: dict[str, str]

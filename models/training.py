@@ -19,6 +19,8 @@ from assay.models.costs import Costs, best_thresholds
 from assay.models.ensemble import Ensemble
 from assay.models.evaluate import at_thresholds, ranking
 from assay.models.forest import Forest, read_forest
+from assay.models.form_parity import Form
+from assay.models.forms import check, parity_of
 from assay.models.manifest import SCORED_TIERS, Thresholds, TierSettings
 from assay.models.members import MAX_TREES, grow
 from assay.models.reasons import SHIPPED
@@ -130,7 +132,8 @@ def train_on_features(
         nthread=nthread,
         step=lambda name, trees: told(f"grow {name}", trees, MAX_TREES),
     )
-    forest = read_forest([bytes(model.save_raw("ubj")) for _, model in members], MODEL_FEATURES)
+    raw = [bytes(model.save_raw("ubj")) for _, model in members]
+    forest = read_forest(raw, MODEL_FEATURES)
     tuned_on, held_out = (features[tune], fraud[tune]), (features[held], fraud[held])
     tiers = {tier: _tune(forest, tier, *tuned_on, costs) for tier in SCORED_TIERS}
     by_amount = best_thresholds(_amounts(features[tune]), _amounts(features[tune]), fraud[tune], costs)
@@ -144,7 +147,9 @@ def train_on_features(
         "tiers": {tier.value: _quality(forest, tier, settings, *held_out, costs) for tier, settings in tiers.items()},
         "amount_alone": _judged(_amounts(features[held]), *held_out, *by_amount, costs),
     }
-    manifest = {"tiers": tiers, "costs": costs, "summary": _summary(report)}
+    parity = parity_of(Form.COMPILED, forest, raw, tiers, *held_out)
+    check(Form.COMPILED, parity)
+    manifest = {"form": Form.COMPILED, "parity": parity, "tiers": tiers, "costs": costs, "summary": _summary(report)}
     return write_bundle(out, manifest, members, SHIPPED.read_bytes(), report)
 
 

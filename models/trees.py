@@ -79,7 +79,7 @@ def _tree(document: dict[str, Any], features: int) -> Tree:
         raise ValueError("a tree whose nodes are no tree")
     if not all(left < 0 or 0 <= column < features for left, column in zip(tree.left, tree.column, strict=True)):
         raise ValueError("a tree that looks at a feature that does not exist")
-    if not all(np.isfinite(tree.cover)) or not all(np.isfinite(tree.value)):
+    if not all(np.isfinite(tree.cover)) or min(tree.cover) < 0 or not all(np.isfinite(tree.value)):
         raise ValueError("a tree with values that are no numbers")
     return tree
 

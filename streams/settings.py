@@ -70,6 +70,10 @@ class Settings(BaseSettings):
     )
     data_dir: Path = Field(Path(".assay/data"), description="Where a worker keeps its profiles (RocksDB).")
     bundle: Path = Field(Path(".assay/bundle"), description="The model bundle to serve: a directory made by `assay train`.")
+    model_form: Literal["compiled", "xgboost", "cuda"] | None = Field(
+        None,
+        description="How models are computed, else as the bundle says: by our compiled walk, or XGBoost on the CPU or a GPU.",
+    )
     rules: Path | None = Field(None, description="Rules file (YAML); the starter set when absent.")
     rates: Path | None = Field(None, description="Exchange rates (CSV); the illustrative table when absent.")
 

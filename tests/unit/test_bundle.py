@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.models.bundle import Bundle, write_bundle
-from assay.models.forest import read_forest, walk
+from assay.models.forest import explain_margins, read_forest, walk
 from assay.models.manifest import Manifest
 from assay.models.reasons import SHIPPED
 from assay.schemas.decision import Tier
@@ -207,6 +207,7 @@ def test_no_damage_to_a_model_does_more_than_raise(bundle_path, data):
     except ValueError:
         return
     walk(forest, np.zeros((9, MODEL_FEATURES), np.float32))
+    explain_margins(forest, np.zeros((1, MODEL_FEATURES), np.float32))
 
 
 def test_a_model_of_other_trees_is_refused(copied):
@@ -216,7 +217,7 @@ def test_a_model_of_other_trees_is_refused(copied):
 
 def test_writing_replaces_a_bundle_whole_and_nothing_else(bundle, copied, tmp_path):
     members = [(m.name, xgboost.Booster(model_file=copied / m.file)) for m in bundle.manifest.members]
-    fields = {name: getattr(bundle.manifest, name) for name in ("tiers", "costs", "summary")}
+    fields = {name: getattr(bundle.manifest, name) for name in ("form", "parity", "tiers", "costs", "summary")}
     again = write_bundle(copied, fields, members, SHIPPED.read_bytes(), bundle.report)
     assert again.version == bundle.version
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]
@@ -229,7 +230,7 @@ def test_writing_replaces_a_bundle_whole_and_nothing_else(bundle, copied, tmp_pa
 
 def test_a_bundle_that_can_not_be_served_is_not_put_in_place(bundle, copied, tmp_path):
     members = [(m.name, xgboost.Booster(model_file=copied / m.file)) for m in bundle.manifest.members]
-    fields = {name: getattr(bundle.manifest, name) for name in ("tiers", "costs", "summary")}
+    fields = {name: getattr(bundle.manifest, name) for name in ("form", "parity", "tiers", "costs", "summary")}
     with pytest.raises(BundleError, match="reasons"):
         write_bundle(copied, fields, members, b"", bundle.report)
     assert Bundle.load(copied).version == bundle.version
