@@ -33,6 +33,7 @@ _LEAST_PYTHON = (3, 11)
 _LEAST_OPEN_FILES = 1024  # RocksDB keeps one open for each of its files, Kafka's client one for each broker
 _LEAST_FREE_BYTES = 100 * 1024**2
 _LITTLE_FREE_BYTES = 1024**3
+_LEAST_KEY_CHARACTERS = 16
 
 
 def python() -> Check:
@@ -88,6 +89,9 @@ def settings(environment: Mapping[str, str] = os.environ) -> tuple[Check, Settin
 def hash_key(settings: Settings) -> Check:
     if settings.hash_key == Settings.model_fields["hash_key"].default:
         return warn("hash key", "the one for development, which anybody knows", "set ASSAY_HASH_KEY before real payments")
+    if len(settings.hash_key) < _LEAST_KEY_CHARACTERS:
+        mend = f"set ASSAY_HASH_KEY to {_LEAST_KEY_CHARACTERS} random characters or more; then rebuild what is stored"
+        return warn("hash key", "so short that it can be found by trying", mend)
     return ok("hash key", f"set; its fingerprint is {settings.digests().fingerprint}")
 
 

@@ -110,7 +110,7 @@ async def _sweep(settings: Settings, *, dry_run: bool, report: Report) -> tuple[
     Returns how many keys there were of both.
     """
     link, prefix = RedisLink(settings.redis_url.get_secret_value()), settings.entity_prefix
-    marks = KeyMarks(prefix, settings.digests().fingerprint, Part.WINDOWS)
+    marks = KeyMarks(prefix, settings.digests().fingerprint, Part.WINDOWS, (Part.BATCH,))
 
     async def emptied(part: Part, pattern: str) -> int:
         wanted = f"{{{prefix}:*}}:{pattern}"
@@ -121,12 +121,12 @@ async def _sweep(settings: Settings, *, dry_run: bool, report: Report) -> tuple[
 
     try:
         await link.connect()
+        ours = (await marks.look(link))[Part.BATCH] in (None, marks.fingerprint)
         keys = await emptied(Part.WINDOWS, f"{LAYOUT_VERSION}:*")
+        batch_rows = 0 if ours else await emptied(Part.BATCH, BatchRows.marker.decode() + "[a-z]????????")
         if not dry_run:
             await marks.claim(link)
-        if await marks.of(link, Part.BATCH) in (None, marks.fingerprint):
-            return keys, 0
-        return keys, await emptied(Part.BATCH, BatchRows.marker.decode() + "[a-z]????????")
+        return keys, batch_rows
     except OUTAGES as error:
         raise link.start_error(error) from error
     finally:

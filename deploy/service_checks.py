@@ -186,10 +186,10 @@ def redis_check(settings: Settings) -> Check:
 async def redis_key(settings: Settings) -> Check:
     """Whether what is in Redis is under our key."""
     link = RedisLink(settings.redis_url.get_secret_value())
-    marks = KeyMarks(settings.entity_prefix, settings.digests().fingerprint, Part.WINDOWS)
+    marks = KeyMarks(settings.entity_prefix, settings.digests().fingerprint, Part.WINDOWS, (Part.OUTCOMES, Part.BATCH))
     try:
         await link.connect()
-        found = {part: await marks.of(link, part) for part in Part}
+        found = await marks.look(link)
     except OUTAGES as error:
         return warn("redis key", f"not checked: {error!r}", "see redis")
     finally:

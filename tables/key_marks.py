@@ -52,7 +52,7 @@ class KeyMarks:
 
     async def claim(self, link: RedisLink) -> None:
         """Mark what we write, where nobody has. Raises OtherKeyError where something is under another key than ours."""
-        found = {part: await self.of(link, part) for part in (self.writes, *self.reads)}
+        found = await self.look(link)
         if found[self.writes] is None:
             if self.traces and await self._ask(link, b"EXISTS", *self.traces):
                 found[self.writes] = "none"
@@ -72,9 +72,12 @@ class KeyMarks:
             f"put that key back; or stop the workers and run {', '.join(WAYS_OUT[part] for part in foreign)}",
         )
 
-    async def of(self, link: RedisLink, part: Part) -> str | None:
-        """The fingerprint that a part is marked with."""
-        return _text(await self._ask(link, b"GET", self._name(part)))
+    async def look(self, link: RedisLink) -> dict[Part, str | None]:
+        """The fingerprints that parts are marked with; None where they are not."""
+        parts = (self.writes, *self.reads)
+        reply = await self._ask(link, b"MGET", *(self._name(part) for part in parts))
+        assert isinstance(reply, list)
+        return {part: _text(mark) for part, mark in zip(parts, reply, strict=True)}
 
     async def forget(self, link: RedisLink, part: Part) -> None:
         """Of a part that was emptied: whoever writes it next marks it."""

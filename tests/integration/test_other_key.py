@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module"), py
 OTHER = {"ASSAY_HASH_KEY": "another"}
 PAYMENTS = 200
 FIRST = transaction("first", "somebody")
+OUTCOME = {"outcome_id": "o", "user_id": "somebody", "transaction_id": "t-first", "status": "fraud", "known_at": START_MS}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -32,8 +33,7 @@ async def scored(topics: Topics, worker: WorkerProcess) -> WorkerProcess:
     """A worker under the one key that has scored payments, and learnt of an outcome, and still runs."""
     await topics.send_all([FIRST, *(each.transaction for each in simulate(seed=4, transactions=PAYMENTS, start_ms=START_MS))])
     await topics.settled()
-    outcome = {"outcome_id": "o", "user_id": "somebody", "transaction_id": "t-first", "status": "fraud", "known_at": START_MS}
-    await topics.tell(outcome)
+    await topics.tell(OUTCOME)
     await topics.learnt()
     return worker
 
@@ -102,13 +102,14 @@ async def test_with_profiles_alone_under_the_new_key_redis_is_not_taken_for_empt
     await asyncio.to_thread(other.wait_until_ready)
     await topics.send(transaction("degraded", "somebody"))
     await topics.settled()
+    await topics.tell(OUTCOME | {"outcome_id": "later", "status": "genuine"})
     assert [orjson.loads(value)["tier"] for value in decisions(topics, "t-degraded")] == ["no_entities"]
     assert other.metric("assay_entities_under_other_key") == 1
     assert "windows and outcomes were written under another ASSAY_HASH_KEY" in other.log
     assert await asyncio.to_thread(other.stop) == 0
 
 
-async def test_i1_rebuilt_under_the_new_key_it_goes_on_in_full_and_repeats_what_was_said(
+async def test_i1_rebuilt_under_the_new_key_it_goes_on_in_full_repeats_what_was_said_and_learns_what_waited(
     other: WorkerProcess, topics: Topics, environment: dict[str, str], settings: Settings, redis: Redis, tmp_path: Path
 ) -> None:
     before = windows(redis, settings)
@@ -125,3 +126,18 @@ async def test_i1_rebuilt_under_the_new_key_it_goes_on_in_full_and_repeats_what_
     assert len(said := decisions(topics, "t-first")) == 3
     assert len(set(said)) == 1
     assert [orjson.loads(value)["tier"] for value in decisions(topics, "t-later")] == ["full"]
+    await topics.learnt()
+    assert other.metric("assay_outcomes_total", status="genuine") == 1
+    assert other.metric("assay_outcomes_total", status="unknown") == 0
+
+
+async def test_batch_features_under_another_key_go_with_the_windows_and_that_is_said(
+    other: WorkerProcess, environment: dict[str, str], settings: Settings, redis: Redis, tmp_path: Path
+) -> None:
+    assert await asyncio.to_thread(other.stop) == 0
+    row, mark = (f"{{{settings.entity_prefix}:0}}:{name}" for name in ("bm12345678", "key:batch"))
+    redis.set(row, "under the one key")
+    redis.set(mark, settings.digests().fingerprint)
+    said = await command(environment, tmp_path, "rebuild", "entities")
+    assert "1 rows of batch features under another ASSAY_HASH_KEY deleted: load them again" in said
+    assert redis.exists(row, mark) == 0

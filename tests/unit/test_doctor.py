@@ -101,7 +101,11 @@ def test_a_package_that_can_not_be_imported_fails(monkeypatch: pytest.MonkeyPatc
 
 def test_the_development_hash_key_is_a_warning() -> None:
     assert local_checks.hash_key(Settings.load()).state is State.WARN
-    assert local_checks.hash_key(Settings.load(hash_key=SecretStr("of my own"))).state is State.OK
+    assert local_checks.hash_key(Settings.load(hash_key=SecretStr("of my own, and long"))).state is State.OK
+
+
+def test_a_short_hash_key_is_a_warning() -> None:
+    assert "by trying" in local_checks.hash_key(Settings.load(hash_key=SecretStr("short"))).found
 
 
 def test_a_bundle_that_is_none_fails_with_its_path(tmp_path: Path) -> None:
