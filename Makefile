@@ -13,7 +13,7 @@ FROM ?= 0
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(shell [ -t 2 ] || echo --quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint lock docs demo bench bench-entities bench-recovery chaos sim wheel clean
+.PHONY: help setup test lint lock docs demo bench bench-entities bench-models bench-recovery reasons chaos sim security wheel clean
 
 help: ## show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,12 @@ bench: setup ## measure: drain, latency, CPU per stage
 bench-entities: setup ## measure: entity windows on one Redis and on a cluster of three
 	@$(BIN)/python perf/entities.py $(ARGS)
 
+bench-models: setup ## measure: forms of the ensemble side by side, by the size of the micro-batch
+	@$(BIN)/python perf/models.py $(ARGS)
+
+reasons: setup ## compare reasons with exact TreeSHAP: overlap of the top four, and what they cost
+	@$(BIN)/python perf/reasons.py $(ARGS)
+
 bench-recovery: setup ## measure: profiles read back from the changelog, and the take-over after a kill
 	@$(BIN)/assay services fetch
 	@$(BIN)/python perf/recovery.py $(ARGS)
@@ -64,6 +70,10 @@ bench-recovery: setup ## measure: profiles read back from the changelog, and the
 chaos: setup ## kill, stop and cut off real workers under traffic, and check every verdict (KILLS=100)
 	@$(BIN)/assay services fetch
 	@$(BIN)/python -m tests.chaos --kills $(KILLS) $(ARGS)
+
+security: setup ## log in by each way, as each role, and try what is allowed and what is not
+	@$(BIN)/assay services fetch
+	@$(BIN)/python -m tests.integration.security_matrix
 
 docs: setup ## make the generated pages anew
 	$(BIN)/python -m assay.deploy.settings_page > docs/settings.md

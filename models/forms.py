@@ -54,7 +54,7 @@ def _move(booster: xgboost.Booster, device: str) -> None:
             "models can't be served in form cuda: this XGBoost is built without it",
             expected="an XGBoost with CUDA",
             got=f"xgboost {xgboost.__version__} for the CPU",
-            mend="pip uninstall xgboost-cpu, then pip install --force-reinstall --no-deps xgboost; or ASSAY_MODEL_FORM=compiled",
+            mend="pip uninstall xgboost-cpu, then pip install --force-reinstall xgboost; or ASSAY_MODEL_FORM=compiled",
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import report
-from command import ended
+from command import ended, positive
 from contenders import Name, Stand
 from drain import Drain, drain_all
 from latency import Latency, LatencyPlan, measure_all
@@ -55,15 +55,15 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--quick", action="store_true", help="small and once: 20,000 transactions, 8 s of load")
     add("--only", choices=PARTS, action="append", help="a part; may be given more than once (default: all)")
-    add("--repeat", type=_positive, help="how often each is measured (3; quick: 1)")
-    add("--transactions", type=_positive, help="the backlog of Assay and the floor (100,000; quick: 20,000)")
-    add("--faust-transactions", type=_positive, help="the backlog of stock Faust, which is slower (40,000; quick: 8,000)")
-    add("--users", type=_positive, default=20_000, help="different users in backlog and load (%(default)s)")
-    add("--seconds", type=_positive, help="of load at each rate, after the warm-up (25; quick: 8)")
-    add("--warmup", type=_positive, help="seconds of load before it that don't count (5; quick: 3)")
-    add("--rates", type=_positive, nargs="+", default=list(RATES), help="transactions a second (500 2000 5000)")
-    add("--workers", type=_positive, default=2, help="workers under load; the drain has one (%(default)s)")
-    add("--history", type=_positive, default=20_000, help="simulated transactions that the models learn from (%(default)s)")
+    add("--repeat", type=positive, help="how often each is measured (3; quick: 1)")
+    add("--transactions", type=positive, help="the backlog of Assay and the floor (100,000; quick: 20,000)")
+    add("--faust-transactions", type=positive, help="the backlog of stock Faust, which is slower (40,000; quick: 8,000)")
+    add("--users", type=positive, default=20_000, help="different users in backlog and load (%(default)s)")
+    add("--seconds", type=positive, help="of load at each rate, after the warm-up (25; quick: 8)")
+    add("--warmup", type=positive, help="seconds of load before it that don't count (5; quick: 3)")
+    add("--rates", type=positive, nargs="+", default=list(RATES), help="transactions a second (500 2000 5000)")
+    add("--workers", type=positive, default=2, help="workers under load; the drain has one (%(default)s)")
+    add("--history", type=positive, default=20_000, help="simulated transactions that the models learn from (%(default)s)")
     add("--bundle", type=Path, help="use this bundle instead of training one")
     add("--write", action="store_true", help="put the result into perf/RESULTS.md")
     plan = parser.parse_args(given)
@@ -75,13 +75,6 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
             setattr(plan, name, quick if plan.quick else full)
     plan.only = plan.only or list(PARTS)
     return plan
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
 
 
 def tell(text: str) -> None:

@@ -1,5 +1,6 @@
-"""How every benchmark ends: a line of JSON for scripts, an error in one line, Ctrl-C and SIGTERM in good order."""
+"""How every benchmark is asked, and how it ends: a line of JSON for scripts, an error in one line, Ctrl-C, SIGTERM in order."""
 
+import argparse
 import json
 import signal
 import sys
@@ -22,6 +23,14 @@ def ended(run: Callable[[], Mapping[str, object]]) -> int:
         return 130
     print(json.dumps(figures))
     return 0
+
+
+def positive(text: str) -> int:
+    """A whole number of an argument. Raises ArgumentTypeError where it is not above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
 
 
 def _terminated(*_: object) -> NoReturn:
