@@ -28,7 +28,9 @@ def parity(
     Not compared: batch features; what has no evidence; entities that Redis had seen before the topic began; windows where it is
     not certain what Redis had counted; rows of risk after a change whose evidence is lost. It says how many were compared.
 
-    Needs transactions from the beginning of their topic. Memory: about 4 kB a transaction (5.5 with --order), 3 kB an outcome.
+    Needs transactions from the beginning of their topic, and one ASSAY_HASH_KEY since then: windows that count how many users,
+    instruments or devices were seen may differ where evidence is from under another. Memory: about 4 kB a
+    transaction (5.5 with --order), 3 kB an outcome.
 
     \b
     Examples:
