@@ -7,7 +7,7 @@ import threading
 from typing import Any, Protocol
 
 import faust
-from aiokafka.errors import KafkaError
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 
 from assay.schemas.errors import AssayError, ServiceError
 from assay.streams.ending import end_process, refuse_to_start
@@ -75,6 +75,13 @@ def _explained(error: BaseException, settings: Settings) -> BaseException:
     """An error of the Kafka client in words for whoever is woken by it."""
     if not isinstance(error, KafkaError):
         return error
+    if isinstance(error, TopicAuthorizationFailedError | GroupAuthorizationFailedError):
+        return ServiceError(
+            f"Kafka at {settings.bootstrap_servers} does not allow it",
+            expected="the rights of a worker, which `assay acls --role worker` lists",
+            got=repr(error),
+            mend="grant what is missing, then start the worker again",
+        )
     return ServiceError(
         f"Kafka at {settings.bootstrap_servers} went away",
         got=repr(error),

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("watch_command", "Show decisions as they are made."),
     "rebuild": ("rebuild", "Make profiles or entity windows anew from transactions."),
     "parity": ("parity", "Compare a run with its offline replay, bit for bit."),
+    "acls": ("acls_command", "What each role may do at the brokers, as commands for Kafka."),
     "doctor": ("doctor", "Check everything Assay depends on, and say what to mend."),
 }
 

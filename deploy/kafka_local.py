@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from assay.deploy.steps import Tell, silent
 from assay.schemas.errors import ServiceError
@@ -15,8 +17,9 @@ from assay.schemas.errors import ServiceError
 KAFKA_VERSION = "4.4.0"
 _JARS = 45  # of Kafka and its dependencies
 _LEAST_JAVA = 17
+NO_USERS: Mapping[str, str] = MappingProxyType({})
 _POM = Path(__file__).with_name("kafka-pom.xml")
-_LOG4J = Path(__file__).with_name("kafka-log4j2.xml")
+LOG4J = Path(__file__).with_name("kafka-log4j2.xml")
 _MEND = (
     "install Java 17 or newer and Maven, or start a Docker engine, "
     "or name a Kafka that is there already in ASSAY_BOOTSTRAP_SERVERS"
@@ -128,19 +131,26 @@ def _download(maven: str, jars: Path, tell: Tell) -> None:
     partial.rename(jars)
 
 
-def prepare(folder: Path, java: str, jars: Path, port: int, controller_port: int) -> list[str]:
+def prepare(
+    folder: Path, java: str, jars: Path, port: int, controller_port: int, more: str = "", users: Mapping[str, str] = NO_USERS
+) -> list[str]:
     """Writes and formats a node's `folder`, keeping what it holds already, and returns the command that runs it.
+
+    Args:
+        more: properties that win over ours.
+        users: name -> password, of users that log in by SCRAM-SHA-512.
 
     Raises ServiceError when Kafka refuses to format it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     properties = folder / "server.properties"
-    properties.write_text(_PROPERTIES.format(port=port, controller_port=controller_port, data=(folder / "data").resolve()))
+    ours = _PROPERTIES.format(port=port, controller_port=controller_port, data=(folder / "data").resolve())
+    properties.write_text(ours + more)  # what stands later in a file of properties wins
     classpath = f"{jars}/*"
     if not (folder / "data" / "meta.properties").exists():
-        _format(java, classpath, properties)
+        _format(java, classpath, properties, users)
     return [
-        *(java, "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={_LOG4J}"),
+        *(java, "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={LOG4J}"),
         *(f"-Dassay.kafka.log={folder / 'kafka.log'}", "-cp", classpath, "kafka.Kafka", str(properties)),
     ]
 
@@ -150,13 +160,14 @@ def cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-def _format(java: str, classpath: str, properties: Path) -> None:
+def _format(java: str, classpath: str, properties: Path, users: Mapping[str, str]) -> None:
     cluster = cluster_id()
+    scram = [f"--add-scram=SCRAM-SHA-512=[name={name},password={password}]" for name, password in users.items()]
     answer = subprocess.run(
         [
             # Half a second: not worth the thorough compiler or several collector threads.
             *(java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath),
-            *("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", f"--config={properties}"),
+            *("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", f"--config={properties}", *scram),
         ],
         capture_output=True,
         text=True,

@@ -32,6 +32,7 @@ def build_app(settings: Settings, table: type[faust.Table]) -> faust.App:
         topic_partitions=settings.partitions,
         topic_replication_factor=settings.replication_factor,
         topic_disable_leader=True,
+        topic_allow_declare=False,  # `ensure_topics` has made them; a worker needs no right to
         web_enabled=False,  # the worker's own port serves metrics and health, and no table data
         consumer_auto_offset_reset="earliest",
         broker_session_timeout=settings.session_timeout_s,

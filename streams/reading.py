@@ -4,14 +4,23 @@ A group would rebalance while callers wait, and commit offsets that nobody needs
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.conn import create_conn
+from aiokafka.errors import (
+    KafkaError,
+    SaslAuthenticationFailed,
+    TopicAlreadyExistsError,
+    UnsupportedSaslMechanismError,
+    for_code,
+)
+from aiokafka.protocol.metadata import MetadataRequest
 
-from assay.schemas.errors import ServiceError
+from assay.schemas.errors import ServiceError, SettingError
 from assay.schemas.limits import CONNECT_TIMEOUT_S
 from assay.streams.header_names import read_any_header_name
 
@@ -19,6 +28,7 @@ STOP_PATIENCE_S = 0.5
 # Of one who asks for offsets between fetches: whatever is asked of a broker waits behind a fetch that waits for records.
 FETCH_MAX_WAIT_MS = 10
 SETTLE_ATTEMPTS = 100  # times 0.05 s: until the controller's word has reached the broker
+BEARER = "OAUTHBEARER"
 REPLY_PARTITIONS = 4  # of a reply topic that we make; clients choose one each
 REPLY_REPLICAS = 3  # where there are so many brokers: aiokafka does not let the broker choose
 REPLY_TOPIC: Mapping[str, str] = {"retention.ms": "600000"}  # nobody reads a reply that is older than ten minutes
@@ -27,15 +37,50 @@ Result = TypeVar("Result")
 
 
 async def connect(starting: Awaitable[Result], options: Mapping[str, Any]) -> Result:
-    """Await it for so long, and say in our words that Kafka is not there. Raises ServiceError."""
+    """Await it for so long, and say in our words that Kafka is not there, or does not let us in. Raises ServiceError."""
     try:
-        return await asyncio.wait_for(starting, CONNECT_TIMEOUT_S)
+        result = await asyncio.wait_for(starting, CONNECT_TIMEOUT_S)
     except (KafkaError, TimeoutError, OSError) as error:
-        raise ServiceError(
-            f"Kafka does not answer at {options['bootstrap_servers']}: {error!r}",
+        raise await _not_connected(options, error) from error
+    if options.get("sasl_mechanism") == BEARER and await _refused(options) is not None:  # aiokafka does not notice
+        raise await _not_connected(options, None)
+    return result
+
+
+async def _not_connected(options: Mapping[str, Any], error: Exception | None) -> ServiceError:
+    where, protocol = options["bootstrap_servers"], options.get("security_protocol", "PLAINTEXT")
+    refused = await _refused(options)
+    if refused is None and protocol == "PLAINTEXT":
+        return ServiceError(
+            f"Kafka does not answer at {where}: {error!r}",
             expected="a broker at ASSAY_BOOTSTRAP_SERVERS",
             mend="start one (`assay services up` does, for development) or set ASSAY_BOOTSTRAP_SERVERS",
-        ) from error
+        )
+    return ServiceError(
+        f"Kafka at {where} {'does not answer' if refused is None else 'does not let us in'}: {refused or error!r}",
+        expected=f"a broker that takes {protocol} with our credentials",
+        mend="see that it runs, and that ASSAY_SECURITY_PROTOCOL, ASSAY_SASL_* and ASSAY_SSL_* fit that listener of it",
+    )
+
+
+async def _refused(options: Mapping[str, Any]) -> Exception | None:
+    """Why the first broker does not let us in, which aiokafka only logs; None if that is not what is wrong."""
+    host, _, port = options["bootstrap_servers"].split(",")[0].strip().rpartition(":")
+    how = {name: value for name, value in options.items() if name.startswith(("ssl_", "sasl_", "security_"))}
+    try:
+        connection = await create_conn(host, int(port), request_timeout_ms=int(1_000 * CONNECT_TIMEOUT_S), **how)
+    except (SaslAuthenticationFailed, UnsupportedSaslMechanismError, ssl.SSLError, SettingError) as error:
+        return error
+    except (KafkaError, OSError, ValueError):
+        return None
+    try:
+        known = (await asyncio.wait_for(connection.send(MetadataRequest([])), CONNECT_TIMEOUT_S)).brokers
+    except (KafkaError, OSError, TimeoutError):
+        known = []
+    finally:
+        connection.close()
+    # What refuses a bearer token is read by aiokafka as the answer of a broker that knows of none.
+    return None if known or BEARER not in how.values() else SaslAuthenticationFailed("the bearer token was not taken")
 
 
 async def partitions_of(options: Mapping[str, Any], topic: str, *, create: Mapping[str, str] | None = None) -> int:

@@ -15,7 +15,7 @@ from assay.deploy.probes import kafka_answers
 GUARD = Path(__file__).with_name("guard.py")
 START_TIMEOUT_S, STOP_TIMEOUT_S = 90.0, 30.0
 POLL_S = 0.05
-# What stands later in a file of properties wins. A client that enters by a link's listener is sent back to the link.
+# A client that enters by a link's listener is sent back to the link.
 _LISTENERS = """
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{listening}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}{advertised}
@@ -46,20 +46,17 @@ class Broker:
 
     def prepare(self) -> None:
         """Fetch what is missing, format the folder. Raises ServiceError."""
-        self._command = kafka_local.prepare(
-            self._folder, kafka_local.find_java(), kafka_local.fetch_jars(), self._port, self._controller_port
-        )
         links = [(f"LINK{i}", port, told) for i, (port, told) in enumerate(zip(self.link_ports, self._advertised, strict=True))]
-        with (self._folder / "server.properties").open("a") as properties:
-            properties.write(
-                _LISTENERS.format(
-                    port=self._port,
-                    controller_port=self._controller_port,
-                    listening="".join(f",{name}://127.0.0.1:{port}" for name, port, _ in links),
-                    advertised="".join(f",{name}://127.0.0.1:{told}" for name, _, told in links),
-                    protocols="".join(f",{name}:PLAINTEXT" for name, _, _ in links),
-                )
-            )
+        listeners = _LISTENERS.format(
+            port=self._port,
+            controller_port=self._controller_port,
+            listening="".join(f",{name}://127.0.0.1:{port}" for name, port, _ in links),
+            advertised="".join(f",{name}://127.0.0.1:{told}" for name, _, told in links),
+            protocols="".join(f",{name}:PLAINTEXT" for name, _, _ in links),
+        )
+        self._command = kafka_local.prepare(
+            self._folder, kafka_local.find_java(), kafka_local.fetch_jars(), self._port, self._controller_port, listeners
+        )
 
     async def start(self) -> None:
         """Return once it answers."""

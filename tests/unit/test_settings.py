@@ -8,6 +8,7 @@ import pytest
 
 from assay.deploy.settings_page import settings_page
 from assay.schemas.errors import SettingError
+from assay.streams.kafka import client_options, ssl_context
 from assay.streams.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -54,6 +55,43 @@ def test_sasl_without_a_password_is_refused(monkeypatch):
     monkeypatch.setenv("ASSAY_SECURITY_PROTOCOL", "SASL_SSL")
     with pytest.raises(SettingError, match="sasl_password"):
         Settings.load()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}, "sasl_token_file"),
+        ({"sasl_username": "me", "sasl_password": "secret"}, "PLAINTEXT does not use them"),
+        ({"security_protocol": "SSL", "sasl_token_file": "token"}, "SSL does not use them"),
+        ({"ssl_certificate_file": "me.pem"}, "PLAINTEXT does not use it"),
+        ({"security_protocol": "SSL", "ssl_key_file": "key.pem"}, "ssl_certificate_file"),
+    ],
+)
+def test_credentials_that_are_missing_or_would_not_be_used_are_refused(given, why):
+    with pytest.raises(SettingError, match=why) as caught:
+        Settings.load(**given)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ssl_ca_file", "ssl_certificate_file"])
+def test_a_file_that_is_no_certificate_is_an_error_that_names_its_setting(tmp_path, name):
+    (tmp_path / "wrong.pem").write_text("no certificate")
+    settings = Settings.load(security_protocol="SSL", **{name: tmp_path / "wrong.pem"})
+    with pytest.raises(SettingError, match=f"ASSAY_{name.upper()}"):
+        ssl_context(settings)
+
+
+async def test_a_bearer_token_is_read_anew_each_time_and_a_missing_one_is_an_error(tmp_path):
+    file = tmp_path / "token"
+    settings = Settings.load(security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_token_file=file)
+    provider = client_options(settings)["sasl_oauth_token_provider"]
+    for token in ("one", "two\n"):
+        file.write_text(token)
+        assert await provider.token() == token.strip()
+    for spoil in (lambda: file.write_text(" "), file.unlink):
+        spoil()
+        with pytest.raises(SettingError, match="ASSAY_SASL_TOKEN_FILE"):
+            await provider.token()
 
 
 def test_a_drain_longer_than_the_session_is_refused(monkeypatch):
