@@ -22,10 +22,16 @@ from assay.agents.decided import DecidedBatch, decided_batches
 from assay.agents.decided_queue import DecidedQueue
 from assay.agents.live_quality import LiveQuality
 from assay.agents.profiles import Recalled
+from assay.agents.refused_outcomes import RefusedOutcomes, SeldomLog
 from assay.agents.waiting_outcomes import Waiting, WaitingOutcomes
 from assay.models.judge import Verdicts
+from assay.schemas.errors import PublishError
 from assay.schemas.limits import MAX_OUTCOMES_AT_ONCE, MAX_REFUSALS, REDIS_CATCH_UP_S, REDIS_REST_S
+from assay.schemas.outcome import Outcome
+from assay.schemas.refusal import Refusal
+from assay.streams.kafka import client_options
 from assay.streams.metrics import Metrics
+from assay.streams.publisher import Publisher
 from assay.streams.settings import Settings
 from assay.streams.topics import Topics
 from assay.tables.entity_call import Keyspace
@@ -37,7 +43,6 @@ from assay.tables.risk_call import applied_key, risk_library
 from assay.tables.transaction_index import Place, index_library
 
 HOLD_PAUSE_S = 0.1  # until it is looked for again, where it is not this worker that keeps it
-LOG_UNKNOWN_S = 60.0
 
 log = logging.getLogger("assay.learn")
 
@@ -47,6 +52,13 @@ class OffersChanges(Protocol):
 
     def offer_outcomes(self, arrived: list[Arrived], learnt: Learnt, sequences: Sequences) -> None: ...
     def offer_verdicts(self, batch: DecidedBatch, sequences: Sequences) -> None: ...
+
+
+class KeepsRefused(Protocol):
+    """`agents.refused_outcomes.RefusedOutcomes`"""
+
+    async def keep(self, refusals: Sequence[Refusal]) -> None: ...
+    async def close(self) -> None: ...
 
 
 class Learner:
@@ -64,6 +76,7 @@ class Learner:
         self,
         rows: LearnedRows,
         evidence: OffersChanges,
+        refused: KeepsRefused,
         metrics: Metrics,
         *,
         generation: Callable[[], int],
@@ -74,13 +87,14 @@ class Learner:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rows, self._evidence, self._metrics, self._quality = rows, evidence, metrics, LiveQuality(metrics)
+        self._refused = refused
         self._generation, self._finished, self._may_write = generation, finished, may_write
         self._rest, self._clock, self._monotonic = rest, clock, monotonic
         self._waiting = WaitingOutcomes(clock, monotonic)
         self._decided = DecidedQueue(rows, evidence.offer_verdicts, metrics.unindexed_dropped.inc)
         self._closed_generation = -1  # whose partitions have been given up
-        self._at_once, self._refusals, self._unknown = MAX_OUTCOMES_AT_ONCE, 0, 0
-        self._unknown_logged_at = -LOG_UNKNOWN_S
+        self._at_once, self._refusals = MAX_OUTCOMES_AT_ONCE, 0
+        self._unknown = SeldomLog("%d outcomes are of transactions that are not kept: unknown, or too old", monotonic)
         self._failing = False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -96,7 +110,7 @@ class Learner:
             self.take(event.message)
 
     def take(self, message: Any) -> None:
-        """One fetch. Nothing that an outcome says can stop us: one that is not valid is counted and skipped."""
+        """One fetch. Nothing that an outcome says can stop us: one that is not valid becomes a dead letter."""
         if message.generation_id == self._generation() != self._closed_generation:
             self._waiting.add(message.tp, message.value)
             self._wake.set()
@@ -136,7 +150,7 @@ class Learner:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        await self._rows.close()
+        await asyncio.gather(self._rows.close(), self._refused.close())
         self._decided.drop()
 
     def age_s(self) -> float:
@@ -151,22 +165,23 @@ class Learner:
             self._wake.clear()
             try:
                 await self._turn()
-            except OUTAGES as error:
+            except (*OUTAGES, PublishError) as error:
                 if not self._failing:
-                    log.warning("outcomes wait until Redis answers, and decisions to be kept for theirs: %r", error)
+                    what = "Kafka takes their dead letters" if isinstance(error, PublishError) else "Redis answers"
+                    log.warning("outcomes wait until %s, and decisions to be kept for theirs: %r", what, error)
                 self._failing = True
             except Exception:  # a mistake of ours must not end the learning of all that follows
                 log.exception("a turn of the learner failed")
             else:
                 if self._failing:
-                    log.info("Redis answers: outcomes are learnt again")
+                    log.info("outcomes are learnt again")
                 self._failing = False
                 continue
             await asyncio.sleep(self._rest)
             self._wake.set()
 
     async def _turn(self) -> None:
-        """All that waits. Raises one of OUTAGES."""
+        """All that waits. Raises one of OUTAGES, or PublishError."""
         if not self._rows.connected:
             await self._rows.connect()
             self._waiting.connected()
@@ -182,13 +197,15 @@ class Learner:
         """Apply outcomes; what can't be applied again and again is found one by one, counted and left out."""
         try:
             held = await self._apply(batch)
+        except PublishError:
+            raise
         except OUTAGES as error:
             self._refusals += "script:" in str(error)
             if self._refusals < MAX_REFUSALS:
                 raise
-            log.error("outcomes can't be applied: %r", error)
+            log.error("outcomes can't be applied: %r", error, extra=_which(batch[0]))
         except Exception:
-            log.exception("outcomes can't be applied")
+            log.exception("outcomes can't be applied", extra=_which(batch[0]))
         else:
             self._at_once, self._refusals = MAX_OUTCOMES_AT_ONCE, 0
             return held
@@ -211,6 +228,8 @@ class Learner:
         self._evidence.offer_outcomes(arrived, learnt, sequences)  # again, if what follows fails: the first one counts
         if learnt.kept and not await self._rows.remember(learnt.kept):
             return held  # another was quicker, a former owner or a sender on a foreign partition: read again
+        if refused := [said for each in ready if isinstance(said := each.said, Refusal)]:
+            await self._refused.keep(refused)
         self._quality.count(learnt.labels)
         self._finish(ready, {valid[i]: "unknown" for i in learnt.unknown})
         return held
@@ -235,13 +254,8 @@ class Learner:
                 self._metrics.outcomes.labels(status).inc()
         for tp, offset in self._waiting.done(ready).items():
             self._finished(tp, offset)
-        self._log_unknown(sum(status == "unknown" for status in instead.values()))
-
-    def _log_unknown(self, count: int) -> None:
-        self._unknown += count
-        if self._unknown and self._monotonic() - self._unknown_logged_at >= LOG_UNKNOWN_S:
-            log.warning("%d outcomes are of transactions that are not kept: unknown, or too old", self._unknown)
-            self._unknown, self._unknown_logged_at = 0, self._monotonic()
+        unknown = [each for each, status in instead.items() if status == "unknown"]
+        self._unknown.add(len(unknown), _which(unknown[-1]) if unknown else {})
 
 
 def learner_of(
@@ -262,10 +276,26 @@ def learner_of(
     link = KeyedLink(settings.redis_url.get_secret_value(), marks, (risk_library(), index_library()))
     rows = LearnedRows(link, decisions, outcomes, digests, expire_s=int(settings.outcome_days * 86_400))
     changes = ChangeEvidence(evidence, settings.evidence, settings.outcomes, topics.transactions.partitions)
-    return Learner(rows, changes, metrics, generation=generation, finished=finished, may_write=may_write)
+    refused = RefusedOutcomes(
+        lambda: Publisher(client_options(settings), deadline=settings.publish_timeout_s, max_bytes=topics.max_bytes),
+        settings.dead_letters,
+        topics.transactions.partitions,
+        topics.max_bytes[settings.dead_letters],
+        settings.hash_key.get_secret_value().encode(),
+        metrics,
+    )
+    return Learner(rows, changes, refused, metrics, generation=generation, finished=finished, may_write=may_write)
 
 
 def _valid(batch: Sequence[Waiting]) -> tuple[list[Waiting], list[Arrived]]:
     """Those that are outcomes, twice: as they wait, and as they are learnt."""
-    valid = [(each, said) for each in batch if not isinstance(said := each.said, str)]
+    valid = [(each, said) for each in batch if isinstance(said := each.said, Outcome)]
     return [each for each, _ in valid], [Arrived(each.tp.partition, each.offset, said) for each, said in valid]
+
+
+def _which(waiting: Waiting) -> dict[str, str]:
+    """For a log: where it lies, and its ids, which were looked through for card numbers."""
+    where, said = {"source": f"{waiting.tp.topic}:{waiting.tp.partition}:{waiting.offset}"}, waiting.said
+    if not isinstance(said, Outcome):
+        return where
+    return where | {"outcome_id": said.outcome_id, "transaction_id": said.transaction_id}

@@ -1,43 +1,41 @@
 """Outcomes that were read and are not yet applied, by partition and in order, and which of them are to be waited for."""
 
-import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 
 from faust.types import TP
-from pydantic import ValidationError
 
-from assay.schemas.limits import MAX_VALUE_BYTES, MAX_WAITING_OUTCOMES, OUTCOME_PATIENCE_S
-from assay.schemas.outcome import Outcome, read_outcome
+from assay.schemas.limits import MAX_WAITING_OUTCOMES, OUTCOME_PATIENCE_S
+from assay.schemas.outcome import Outcome, outcome_of
+from assay.schemas.refusal import Refusal
 from assay.schemas.source import SourceRecord
 
-log = logging.getLogger("assay.learn")
+Said = Outcome | Refusal | None
+"""What a record says, or why it is refused; None for a tombstone."""
 
 
 class Waiting:
     """One record: where it lies, when it was appended (epoch, seconds), and what it says, read when it is asked for."""
 
-    __slots__ = ("_outcome", "_value", "appended_s", "offset", "tp")
+    __slots__ = ("_record", "_said", "appended_s", "offset", "tp")
 
     def __init__(self, tp: TP, record: SourceRecord) -> None:
         self.tp, self.offset, self.appended_s = tp, record.offset, record.timestamp / 1000
-        too_large = record.value is not None and len(record.value) > MAX_VALUE_BYTES
-        self._value = b"" if too_large else record.value
-        self._outcome: Outcome | str | None = None
+        self._record: SourceRecord | None = record
+        self._said: Said = None
 
     @property
-    def said(self) -> Outcome | str:
-        """The outcome, or what is to be counted in its place: "invalid"; "" for a tombstone."""
-        if self._outcome is None:
-            self._outcome = read(self._value)
-            self._value = None
-        return self._outcome
+    def said(self) -> Said:
+        if self._record is not None:
+            self._said, self._record = outcome_of(self._record), None
+        return self._said
 
     @property
     def status(self) -> str:
-        """What it is counted as."""
-        return self.said if isinstance(self.said, str) else self.said.status.value
+        """What it is counted as; "" for a tombstone."""
+        said = self.said
+        return "" if said is None else "invalid" if isinstance(said, Refusal) else said.status.value
 
 
 class WaitingOutcomes:
@@ -120,15 +118,3 @@ class WaitingOutcomes:
             until = now + OUTCOME_PATIENCE_S - age_s
             self._patience[waiting.tp] = waiting.offset, until
         return now < max(until, self._connected_at + OUTCOME_PATIENCE_S)
-
-
-def read(value: bytes | None) -> Outcome | str:
-    """An outcome from its bytes, or what is to be counted in its place: "invalid"; "" for a tombstone."""
-    if value is None:
-        return ""
-    try:
-        return read_outcome(value)
-    except ValueError as error:
-        reasons = error.errors(include_url=False, include_input=False) if isinstance(error, ValidationError) else []
-        log.warning("an outcome can't be read: %s", reasons[0]["msg"] if reasons else type(error).__name__)
-        return "invalid"

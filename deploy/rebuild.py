@@ -148,7 +148,11 @@ def outcomes(
         found = asyncio.run(rebuild_outcomes(Settings.load(), dry_run=dry_run, report=report))
     console, would = Console(highlight=False), "would be " if dry_run else ""
     console.print(f"{found.keys:,} keys {would}deleted, {found.kept:,} transactions {would}kept.")
-    console.print(f"{found.applied:,} outcomes {would}applied, {found.unknown:,} of unknown transactions left out.")
+    if dry_run:
+        console.print(f"{found.read:,} outcomes read, {found.invalid:,} invalid. Not looked up: which transactions they find.")
+    else:
+        left_out = f"{found.unknown:,} of unknown transactions and {found.invalid:,} invalid ones left out"
+        console.print(f"{found.applied:,} outcomes applied, {left_out}.")
     console.print("Nothing was changed." if dry_run else "Done: workers may be started.")
     if json_:
         print(json.dumps({"dry_run": dry_run} | asdict(found)))

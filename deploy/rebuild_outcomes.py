@@ -16,12 +16,12 @@ import orjson
 from aiokafka.structs import ConsumerRecord
 
 from assay.agents.decided import undecided_rows
-from assay.agents.waiting_outcomes import read
 from assay.deploy.progress_bars import Report
 from assay.deploy.rebuild_log import Log
 from assay.schemas.decision import Action, Tier, decided_for
 from assay.schemas.decode import decode
 from assay.schemas.limits import MAX_CHANGES_A_CALL
+from assay.schemas.outcome import Outcome, outcome_of
 from assay.streams.decision_reader import source_of
 from assay.streams.kafka import client_options
 from assay.streams.reading import partitions_of
@@ -48,13 +48,17 @@ HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 @dataclass(slots=True)
 class RebuiltOutcomes:
-    """Keys that were there before, transactions kept, and outcomes that were applied, unknown or invalid."""
+    """Keys that were there before, transactions kept, and outcomes that were applied, unknown or invalid.
+
+    A dry run keeps nothing that outcomes could find: it has only `read` them.
+    """
 
     keys: int = 0
     kept: int = 0
     applied: int = 0
     unknown: int = 0
     invalid: int = 0
+    read: int = 0
 
 
 async def rebuild_outcomes(settings: Settings, *, dry_run: bool, report: Report) -> RebuiltOutcomes:
@@ -177,15 +181,15 @@ async def _learn(log: Log, settings: Settings, rows: LearnedRows | None, report:
 
 
 async def _apply(records: Sequence[ConsumerRecord], rows: LearnedRows | None, found: RebuiltOutcomes) -> None:
-    said = [(record, read(record.value)) for record in records if record.value is not None]
-    arrived = [Arrived(record.partition, record.offset, what) for record, what in said if not isinstance(what, str)]
+    said = [(record, outcome_of(record)) for record in records if record.value is not None]
+    arrived = [Arrived(record.partition, record.offset, what) for record, what in said if isinstance(what, Outcome)]
     found.invalid += len(said) - len(arrived)
-    unknown = 0
-    if rows is not None:
-        places = places_of(arrived, rows.keyspace, rows.digests)
-        learnt = learn(arrived, places, await rows.find(places), rows.digests)
-        await rows.count_outcomes(learnt.changes)
-        await rows.remember(learnt.kept)
-        unknown = len(learnt.unknown)
-    found.unknown += unknown
-    found.applied += len(arrived) - unknown
+    if rows is None:
+        found.read += len(arrived)
+        return
+    places = places_of(arrived, rows.keyspace, rows.digests)
+    learnt = learn(arrived, places, await rows.find(places), rows.digests)
+    await rows.count_outcomes(learnt.changes)
+    await rows.remember(learnt.kept)
+    found.unknown += len(learnt.unknown)
+    found.applied += len(arrived) - len(learnt.unknown)

@@ -3,12 +3,16 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from assay.schemas.card_number import may_hold_card_number, path_of_card_number, texts
+from assay.schemas.card_number import holds_card_number, may_hold_card_number, path_of_card_number, texts
 from assay.schemas.decode import parse_json
 from assay.schemas.fields import AMOUNT_EXPECTED, Amount, Id
 from assay.schemas.instant import Instant
+from assay.schemas.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES
+from assay.schemas.refusal import Refusal
+from assay.schemas.refused import RefusalCode, Refused
+from assay.schemas.source import SourceRecord
 
 
 class Status(StrEnum):
@@ -65,3 +69,62 @@ def read_outcome(value: bytes) -> Outcome:
     if (may_hold_card_number(value) or b"\\" in value) and path_of_card_number(texts(body)) is not None:
         raise ValueError("it holds a card number")
     return Outcome.model_validate(body)
+
+
+def outcome_of(record: SourceRecord) -> Outcome | Refusal | None:
+    """What a record says, or why it is refused; None for a tombstone.
+
+    What was appended was known by then: a `known_at` after the record's own time is taken for that time, so that a clock
+    that is ahead doesn't overrule what is heard later.
+    """
+    if record.value is None:
+        return None
+    try:
+        outcome = _checked(record, record.value)
+    except Refused as refused:
+        return Refusal(record, refused.code, refused.field, refused.expected)
+    if outcome.known_at.ms <= record.timestamp:
+        return outcome
+    return outcome.model_copy(update={"known_at": Instant(record.timestamp, outcome.known_at.offset_minutes)})
+
+
+def _checked(record: SourceRecord, value: bytes) -> Outcome:
+    """Raises Refused."""
+    _check_card_number(record, value)
+    if len(value) > MAX_VALUE_BYTES:
+        raise Refused(RefusalCode.TOO_LARGE, "value", f"at most {MAX_VALUE_BYTES} bytes")
+    if len(record.key or b"") > MAX_KEY_BYTES:
+        raise Refused(RefusalCode.TOO_LARGE, "key", f"at most {MAX_KEY_BYTES} bytes")
+    try:
+        return read_outcome(value)
+    except ValidationError as error:
+        raise _refused(error) from None
+    except (ValueError, ArithmeticError):
+        raise Refused(RefusalCode.MALFORMED, "value", "JSON (RFC 8259), no name twice in an object") from None
+
+
+def _check_card_number(record: SourceRecord, value: bytes) -> None:
+    """Raises Refused: a dead letter would keep it."""
+    found = "key" if holds_card_number(record.key or b"") else None
+    if may_hold_card_number(value) or b"\\" in value:
+        try:
+            hidden = len(value) <= MAX_VALUE_BYTES and path_of_card_number(texts(parse_json(value))) is not None
+        except (ValueError, ArithmeticError):
+            hidden = holds_card_number(value)
+        if hidden or (len(value) > MAX_VALUE_BYTES and holds_card_number(value)):
+            found = "value"
+    for name, written in record.headers:
+        if holds_card_number(name.encode(errors="replace") + b"\n" + (written or b"")):
+            found = "headers"
+    if found is not None:
+        raise Refused(RefusalCode.CARD_NUMBER, found, "a token: card numbers are never taken, logged or kept")
+
+
+def _refused(error: ValidationError) -> Refused:
+    """The first problem, by field; what came is never quoted."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    path = ".".join(map(str, problem["loc"]))
+    if not path:
+        return Refused(RefusalCode.MALFORMED, "value", "a JSON object")
+    code = RefusalCode.MISSING if problem["type"] == "missing" else RefusalCode.INVALID
+    return Refused(code, path, problem["msg"])

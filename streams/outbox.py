@@ -99,13 +99,20 @@ class LossyPublisher:
     async def send(self, batches: Batches) -> None:
         """Publish, or lose and count."""
         try:
-            publisher = await self._started()
-            await publisher.publish(batches)
+            await self.publish(batches)
         except PublishError as error:
             count = sum(map(len, batches.values()))
             log.warning("%d records off the answer path were lost: %s", count, error)
             self._failed(count)
+
+    async def publish(self, batches: Batches) -> None:
+        """For what may not be lost: raises PublishError, and the caller tries again."""
+        try:
+            publisher = await self._started()
+            await publisher.publish(batches)
+        except PublishError:
             await self.close()
+            raise
 
     async def close(self) -> None:
         publisher, self._publisher = self._publisher, None

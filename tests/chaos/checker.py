@@ -15,6 +15,7 @@ from aiokafka.structs import ConsumerRecord
 from assay.schemas.evidence import is_change
 from assay.schemas.refusal import ERROR_HEADER
 from assay.schemas.source import FENCE_HEADER, SOURCE_HEADER, Source
+from assay.streams.decision_reader import source_of
 from assay.tables.features import PROFILE_FEATURES
 from assay.tables.profile import ROW, ROW_BYTES
 from assay.tables.rates import Rates
@@ -25,6 +26,7 @@ from .replayed import Expected, Kind, Replay, digest, features_digest
 MOST_EXAMPLES = 8
 BOOKKEEPING = b"\0"  # keys of the changelog that are no user's
 
+OUTCOMES = "outcomes"
 REPLIES = ".reply"  # how the names of topics end whose partitions are the callers' choice
 
 Place = tuple[int, int]  # source partition and offset
@@ -131,6 +133,9 @@ class Checker:
         for record in records:
             if self._is_fence(record):
                 continue
+            source = source_of(record)
+            if source is not None and source.topic.endswith(OUTCOMES):
+                continue  # an outcome that was refused: no transaction waits for it
             place, expected = self._source(record)
             if expected is None or expected.kind is not Kind.REFUSED:
                 self._note("unfounded", f"a dead letter at {_where(record)} from {place}: {dict(record.headers)}")

@@ -79,6 +79,8 @@ class FragileLink(RedisLink):
 class Silent:
     def offer_outcomes(self, *_: object) -> None: ...
     def offer_verdicts(self, *_: object) -> None: ...
+    async def keep(self, *_: object) -> None: ...
+    async def close(self) -> None: ...
 
 
 class Life:
@@ -89,7 +91,9 @@ class Life:
         self.keyspace = Keyspace(prefix, "transactions-id", SHARDS)
         self.rows = LearnedRows(self.link, self.keyspace, Keyspace(prefix, "outcomes-id", SHARDS), OFFLINE, EXPIRE_S)
         self.finished = 0
-        self.learner = Learner(self.rows, Silent(), Metrics(), generation=lambda: GENERATION, finished=self._finish, rest=0.01)
+        self.learner = Learner(
+            self.rows, Silent(), Silent(), Metrics(), generation=lambda: GENERATION, finished=self._finish, rest=0.01
+        )
 
     def _finish(self, tp: TP, offset: int) -> None:
         self.finished = offset

@@ -12,6 +12,7 @@ from faust.types import TP
 from assay.agents.decided import DecidedBatch
 from assay.agents.learn import Learner
 from assay.schemas.decision import Tier
+from assay.schemas.refusal import Refusal
 from assay.streams.metrics import Metrics
 from assay.tables.digests import OFFLINE
 from assay.tables.learning import Arrived, Learnt
@@ -45,17 +46,34 @@ class Told:
         self.verdicts += len(sequences)
 
 
+class Letters:
+    """Where outcomes that are refused would be kept; each of `fails` fails one try."""
+
+    def __init__(self) -> None:
+        self.kept: list[Refusal] = []
+        self.fails: list[Exception] = []
+
+    async def keep(self, refusals: Sequence[Refusal]) -> None:
+        if self.fails:
+            raise self.fails.pop(0)
+        self.kept += refusals
+
+    async def close(self) -> None: ...
+
+
 class Stand:
     """One learner; `restarted` gives another one over the same rows."""
 
     def __init__(self, rows: RowsInMemory | None = None) -> None:
         self.rows, self.clock, self.told, self.metrics = rows or RowsInMemory(), Clock(), Told(), Metrics()
+        self.letters = Letters()
         self.generation, self.member = GENERATION, True
         self.finished: dict[TP, int] = {}
         self._changed = asyncio.Event()
         self.learner = Learner(
             self.rows,  # type: ignore[arg-type]
             self.told,
+            self.letters,
             self.metrics,
             generation=lambda: self.generation,
             finished=self._finish,
@@ -107,7 +125,15 @@ def fetched(
 ) -> Any:
     """Records of a partition of outcomes, from an offset on, as the transport hands them over."""
     records = [
-        SimpleNamespace(offset=offset, timestamp=int(appended_s * 1000), value=value)
+        SimpleNamespace(
+            topic="outcomes",
+            partition=partition,
+            offset=offset,
+            timestamp=int(appended_s * 1000),
+            key=b"u",
+            value=value,
+            headers=(),
+        )
         for offset, value in enumerate(values, first)
     ]
     return SimpleNamespace(tp=TP("outcomes", partition), value=records, generation_id=generation)

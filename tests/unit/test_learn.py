@@ -7,7 +7,7 @@ import pytest_asyncio
 from faust.types import TP
 from redis.exceptions import ResponseError
 
-from assay.agents.learn import LOG_UNKNOWN_S
+from assay.agents.refused_outcomes import LOG_AGAIN_S
 from assay.schemas.decision import Tier
 from assay.schemas.limits import MAX_REFUSALS, MAX_VALUE_BYTES, OUTCOME_PATIENCE_S
 from assay.tables.transaction_index import Kept
@@ -229,7 +229,7 @@ async def test_unknown_transactions_are_logged_once_in_a_while_with_how_many_the
     await stand.turn()
     stand.clock.now += OUTCOME_PATIENCE_S
     for offset in range(5):
-        stand.clock.now += LOG_UNKNOWN_S / 4
+        stand.clock.now += LOG_AGAIN_S / 4
         stand.hear(outcome(offset, "fraud", transaction=99), first=offset)
         await stand.turn()
     assert [record.args for record in caplog.records if "not kept" in record.message] == [(1,), (4,)]

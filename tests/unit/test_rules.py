@@ -66,6 +66,24 @@ def test_the_starter_set_reviews_what_can_not_be_converted():
     assert not _fires(rules, amount=5.0)[index]
 
 
+@pytest.mark.parametrize(
+    ("rule", "features", "fires"),
+    [
+        ("instrument_of_known_fraud", {"instrument_frauds_30d": 1.0}, True),
+        ("instrument_of_known_fraud", {"instrument_frauds_30d": 0.0}, False),
+        ("instrument_of_known_fraud", {}, False),
+        ("instrument_declined_again_and_again", {"instrument_declined_1h": 3.0}, True),
+        ("instrument_declined_again_and_again", {"instrument_declined_1h": 2.0}, False),
+        ("instrument_declined_again_and_again", {}, False),
+    ],
+)
+def test_the_starter_set_knows_what_became_of_earlier_payments(rule, features, fires):
+    rules = Rules.load()
+    index = [each.id for each in rules.rules].index(rule)
+    assert rules.rules[index].then is Action.REVIEW
+    assert _fires(rules, **features)[index] is fires
+
+
 def test_every_field_that_is_offered_can_be_asked_for(load):
     rules = load(
         "amount = 12.5", "amount_base = 3", "currency = 'EUR'", "kind = 'refund'", "channel = 'pos'", "merchant_id = 'm'",
