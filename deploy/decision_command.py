@@ -15,6 +15,9 @@ def decision(
     user: Annotated[str, typer.Argument(help="user_id of the transaction.")],
     transaction: Annotated[str, typer.Argument(help="transaction_id.")],
     features: Annotated[bool, typer.Option("--features", help="Also show every feature that the models saw.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Also why, of an approval: worked out now, with the bundle that decided.")
+    ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print decision and evidence as one JSON object.")] = False,
 ) -> None:
     """Find the decision on a transaction, and its evidence: feature values and their ages, rules, models, tier, source.
@@ -26,6 +29,7 @@ def decision(
     Examples:
       assay decision u-17 t-4711
       assay decision u-17 t-4711 --features
+      assay decision u-17 t-4711 --explain
       assay decision u-17 t-4711 --json | jq .evidence.ages_ms
     """
     import asyncio
@@ -38,6 +42,11 @@ def decision(
         print(f"error: no decision on {transaction} of {user} in {settings.decisions}", file=sys.stderr)
         print("It was not judged yet, or was refused (see the dead letters), or its decision has expired.", file=sys.stderr)
         raise typer.Exit(NOT_FOUND)
+    if explain and not found["decision"]["explanation"]:
+        from assay.deploy.explained import explained
+
+        reasons = explained(found["decision"], found["evidence"], settings)
+        found["explained"] = [reason._asdict() for reason in reasons]
     if json_:
         import orjson
 
@@ -80,7 +89,7 @@ def _show(found: dict[str, Any], features: bool) -> None:
     from assay.deploy.shown_decision import decision_page, evidence_page
 
     console = Console(highlight=False)
-    console.print(decision_page(found["decision"]))
+    console.print(decision_page(found["decision"] | {"explanation": found.get("explained", found["decision"]["explanation"])}))
     if found["evidence"] is None:
         console.print("its evidence is not there (any more)", style="dim")
     else:

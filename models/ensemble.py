@@ -8,6 +8,7 @@ import numpy.typing as npt
 from assay.models.forest import Forest, explain_margins, walk
 from assay.models.manifest import Calibration
 from assay.schemas.decision import Tier
+from assay.tables.features import PROFILE_FEATURES
 
 # Of (rows (n, F), how many members) the margins (n, members).
 Margins = Callable[[npt.NDArray[np.float32], int], npt.NDArray[np.float32]]
@@ -53,6 +54,14 @@ class Ensemble:
 
     def _asked(self, tier: Tier) -> int:
         return 1 if tier is Tier.LEAD_MODEL else self.forest.members
+
+
+def seen_in(features: npt.NDArray[np.float32], tier: Tier) -> npt.NDArray[np.float32]:
+    """What models see of (n, F) in a tier: without entities, all that comes from Redis is unavailable."""
+    if tier is Tier.NO_ENTITIES:
+        features = features.copy()
+        features[:, PROFILE_FEATURES:] = np.nan
+    return features
 
 
 def _mean(margins: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from assay.models.ensemble import Ensemble, Margins
+from assay.models.ensemble import Ensemble, Margins, seen_in
 from assay.models.forest import Forest, walk
 from assay.models.form_parity import Form, Parity, compare
 from assay.models.manifest import TierSettings
@@ -81,7 +81,8 @@ def parity_of(
     forms = [margins_in(one, forest, members) for one in (form, Form.XGBOOST)]
     found = {}
     for tier, settings in tiers.items():
-        scores = [Ensemble(forest, {tier: settings.calibration}, margins).score(features, tier)[0] for margins in forms]
+        rows, calibrations = seen_in(features, tier), {tier: settings.calibration}
+        scores = [Ensemble(forest, calibrations, margins).score(rows, tier)[0] for margins in forms]
         found[tier] = compare(scores[0], scores[1], (settings.thresholds.review, settings.thresholds.decline), fraud)
     return found
 

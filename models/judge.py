@@ -7,13 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.models.bundle import Bundle
+from assay.models.ensemble import seen_in
 from assay.models.policy import BY_SEVERITY, SEVERITY, WITHOUT_SCORE, by_score, decide
 from assay.models.reasons import Reason
 from assay.models.rules import Failure, Rules
 from assay.schemas.decision import Action, Tier
 from assay.schemas.limits import MAX_REASONS
 from assay.schemas.transaction import Transaction
-from assay.tables.features import PROFILE_FEATURES
 
 _ACTIONS = np.array(BY_SEVERITY, object)
 
@@ -51,9 +51,7 @@ class Judge:
         What weighed on the score is said of reviews and declines, and of approvals where it was `asked` for, bool (n,). A
         transaction's verdict does not depend on the others.
         """
-        if tier is Tier.NO_ENTITIES:
-            features = features.copy()
-            features[:, PROFILE_FEATURES:] = np.nan
+        features = seen_in(features, tier)
         count = len(transactions)
         if tier in WITHOUT_SCORE:
             score, members = np.full(count, np.nan), np.full((count, self.bundle.ensemble.forest.members), np.nan)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from assay.models.bundle import Bundle, write_bundle
 from assay.models.calibration import fit_calibration
 from assay.models.costs import Costs, best_thresholds
-from assay.models.ensemble import Ensemble
+from assay.models.ensemble import Ensemble, seen_in
 from assay.models.evaluate import at_thresholds, ranking
 from assay.models.forest import Forest, read_forest
 from assay.models.form_parity import Form
@@ -29,7 +29,7 @@ from assay.schemas.errors import InputError
 from assay.schemas.transaction import Transaction
 from assay.tables.batch_history import BatchHistory
 from assay.tables.changes import changes_of_labels
-from assay.tables.features import DAY, LABEL_DELAY_S, MODEL_FEATURES, NAMES, PROFILE_FEATURES
+from assay.tables.features import DAY, LABEL_DELAY_S, MODEL_FEATURES, NAMES
 from assay.tables.rates import Rates
 from assay.tables.replay import events_of, replay_events
 
@@ -155,7 +155,7 @@ def train_on_features(
 
 def _tune(forest: Forest, tier: Tier, features: Features, fraud: Flags, costs: Costs) -> TierSettings:
     """Calibration and thresholds of a tier, from rows that no tree has seen."""
-    features = _seen_in(features, tier)
+    features = seen_in(features, tier)
     calibration = fit_calibration(Ensemble(forest, {}).margin(features, tier), fraud)
     scores = Ensemble(forest, {tier: calibration}).score(features, tier)[0]
     review, decline = best_thresholds(scores, _amounts(features), fraud, costs)
@@ -165,7 +165,7 @@ def _tune(forest: Forest, tier: Tier, features: Features, fraud: Flags, costs: C
 def _quality(
     forest: Forest, tier: Tier, settings: TierSettings, features: Features, fraud: Flags, costs: Costs
 ) -> dict[str, Any]:
-    features = _seen_in(features, tier)
+    features = seen_in(features, tier)
     scores = Ensemble(forest, {tier: settings.calibration}).score(features, tier)[0]
     return _judged(scores, features, fraud, settings.thresholds.review, settings.thresholds.decline, costs)
 
@@ -208,13 +208,6 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 def _amounts(features: Features) -> npt.NDArray[np.float64]:
     return np.nan_to_num(features[:, _AMOUNT].astype(np.float64))
-
-
-def _seen_in(features: Features, tier: Tier) -> Features:
-    if tier is Tier.NO_ENTITIES:
-        features = features.copy()
-        features[:, PROFILE_FEATURES:] = np.nan
-    return features
 
 
 def _part(rows: npt.NDArray[np.intp], times_ms: Times, fraud: Flags) -> dict[str, Any]:

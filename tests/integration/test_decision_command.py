@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import orjson
 import pytest
 
 from assay.deploy import log_search
+from assay.deploy.explained import explained
 from assay.deploy.rebuild_log import Log
 from assay.streams.settings import Settings
 from assay.tables.features import FEATURE_COUNT
@@ -67,6 +69,17 @@ async def test_a_page_tells_every_feature_where_it_is_asked_for(topics: Topics, 
     assert any(line.split() == ["source", f"{source.topic}/{source.partition}", "offset", str(source.offset)] for line in lines)
     without = (await asyncio.to_thread(run, "user-c", "t-shown")).stdout.splitlines()
     assert len(lines) - len(without) == FEATURE_COUNT
+
+
+async def test_a_decision_is_explained_afterwards_from_its_evidence_as_it_was_on_demand(
+    topics: Topics, run: Run, environment: dict[str, str]
+) -> None:
+    source = await topics.send(transaction("asked", "user-d"), headers=[("assay-explain", b"1")])
+    await topics.first(source, "evidence")
+    found = orjson.loads((await asyncio.to_thread(run, "user-d", "t-asked", "--explain", "--json")).stdout)
+    assert found["decision"]["explanation"]
+    reasons = explained(found["decision"], found["evidence"], Settings(bundle=Path(environment["ASSAY_BUNDLE"])))
+    assert [reason._asdict() for reason in reasons] == found["decision"]["explanation"]
 
 
 async def test_without_a_decision_it_exits_with_1_and_says_what_to_look_at(topics: Topics, run: Run) -> None:
