@@ -84,7 +84,7 @@ def test_thresholds_are_those_of_the_tier(bundle, transactions, features):
 
 @pytest.mark.parametrize(("tier", "action"), [(Tier.RULES_ONLY, Action.APPROVE), (Tier.DEFAULT, Action.REVIEW)])
 def test_without_a_model_there_is_no_score(judge, transactions, features, tier, action):
-    features[:] = 1.0
+    features[:] = 0.0
     verdicts = judge.judge(transactions, features, tier)
     assert np.isnan(verdicts.score).all()
     assert np.isnan(verdicts.members).all()
@@ -104,7 +104,7 @@ def test_rules_still_decide_without_a_model(judge, transactions, features):
 
 
 def test_a_rule_that_decided_is_the_first_reason(judge, transactions, features):
-    features[:] = 1.0
+    features[:] = 0.0
     features[3, NAMES.index("amount")] = 20_000
     verdicts = judge.judge(transactions, features, Tier.RULES_ONLY)
     assert verdicts.rules[3] == ("large_amount",)
