@@ -63,6 +63,10 @@ bench-models: setup ## measure: forms of the ensemble side by side, by the size 
 reasons: setup ## compare reasons with exact TreeSHAP: overlap of the top four, and what they cost
 	@$(BIN)/python perf/reasons.py $(ARGS)
 
+bench-ask: setup ## measure: how long our client waits, beside bare producing and consuming
+	@$(BIN)/assay services fetch
+	@$(BIN)/python perf/ask.py $(ARGS)
+
 bench-recovery: setup ## measure: profiles read back from the changelog, and the take-over after a kill
 	@$(BIN)/assay services fetch
 	@$(BIN)/python perf/recovery.py $(ARGS)

@@ -30,6 +30,10 @@ class Watched:
         if self._process.poll() is not None:
             raise self.failure(f"ended with status {self._process.returncode}")
 
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
     def log_lines(self) -> list[str]:
         """All that it has written."""
         return self._log.read_text(errors="replace").splitlines()
