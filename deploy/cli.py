@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score": ("score_command", "Score a file of transactions, offline."),
     "features": ("features", "Show how fresh each feature is, and load batch features."),
     "send": ("send_command", "Send one transaction and wait for its decision."),
+    "outcome": ("outcome_command", "Tell what became of a transaction."),
     "decision": ("decision_command", "Find a decision, and what it was made from."),
     "dead-letters": ("dead_letters", "List, explain and send again what was refused."),
     "watch": ("watch_command", "Show decisions as they are made."),

@@ -19,6 +19,7 @@ def simulate(
     transactions: Annotated[int, typer.Option("--transactions", "-n", min=1, help="How many.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same payments.")] = 1,
     out: Annotated[Path | None, typer.Option(help="File to write: .parquet, .csv or .jsonl.")] = None,
+    outcomes: Annotated[Path | None, typer.Option(help="With --out: what became of them, into this .jsonl file.")] = None,
     kafka: Annotated[bool, typer.Option("--kafka", help="Send them to the transactions topic, from now on.")] = False,
     rate: Annotated[float | None, typer.Option(min=0.01, help="Transactions a second; 100 onto Kafka.")] = None,
     days: Annotated[float | None, typer.Option(min=0.001, help="For files: spread over so many days; 30 by default.")] = None,
@@ -40,6 +41,7 @@ def simulate(
     \b
     Examples:
       assay simulate --transactions 100000 --seed 7 --out history.parquet
+      assay simulate -n 5000 --out history.parquet --outcomes outcomes.jsonl
       assay simulate -n 5000 --out some.jsonl --patterns stolen_card,card_testing
       assay simulate --kafka --rate 500 -n 20000 --hurry 10000
     """
@@ -49,12 +51,16 @@ def simulate(
     from assay.schemas.errors import SettingError
     from assay.schemas.instant import Instant
     from assay.streams.fraud_patterns import ALL_PATTERNS
-    from assay.streams.simulation_files import check_ending, write
+    from assay.streams.simulation_files import check_ending, noting_outcomes, write, write_outcomes
     from assay.streams.simulator import DEFAULT_USERS
     from assay.streams.simulator import simulate as payments_of
 
     if (out is None) is not kafka:
         raise SettingError("where to?", expected="--out FILE or --kafka", mend="name one of the two")
+    if outcomes is not None and (kafka or outcomes.suffix != ".jsonl"):
+        raise SettingError(
+            "--outcomes can't be taken", expected="--out FILE beside it, and a name that ends in .jsonl", got=str(outcomes)
+        )
     if kafka:
         start_ms, rate, days = time.time_ns() // 1_000_000, rate or DEFAULT_RATE, None
         users = users or max(DEFAULT_USERS, round(rate * SECONDS_BETWEEN_PAYMENTS))
@@ -71,8 +77,11 @@ def simulate(
     tally = _Tally(payments, transactions)
     if out is not None:
         check_ending(out)
-        count = write(tally, out)
+        noted: list[tuple[int, bytes]] = []
+        count = write(tally if outcomes is None else noting_outcomes(tally, noted), out)
         told: dict[str, Any] = {"transactions": count, "file": str(out)}
+        if outcomes is not None:
+            told |= {"outcomes": write_outcomes(noted, outcomes), "outcomes_file": str(outcomes)}
     else:
         told = _onto_kafka(tally, rate or DEFAULT_RATE, hurry)
     told |= {"fraud": sum(tally.frauds.values()), "patterns": tally.frauds, "seed": seed}

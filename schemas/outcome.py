@@ -8,8 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from assay.schemas.card_number import holds_card_number, may_hold_card_number, path_of_card_number, texts
 from assay.schemas.decode import parse_json
 from assay.schemas.fields import AMOUNT_EXPECTED, Amount, Id
+from assay.schemas.instant import EXPECTED as INSTANT_EXPECTED
 from assay.schemas.instant import Instant
-from assay.schemas.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES
+from assay.schemas.limits import MAX_ID_CHARACTERS, MAX_KEY_BYTES, MAX_VALUE_BYTES
 from assay.schemas.refusal import Refusal
 from assay.schemas.refused import RefusalCode, Refused
 from assay.schemas.source import SourceRecord
@@ -127,4 +128,12 @@ def _refused(error: ValidationError) -> Refused:
     if not path:
         return Refused(RefusalCode.MALFORMED, "value", "a JSON object")
     code = RefusalCode.MISSING if problem["type"] == "missing" else RefusalCode.INVALID
-    return Refused(code, path, problem["msg"])
+    return Refused(code, path, _EXPECTED.get(path, f"a string of 1 to {MAX_ID_CHARACTERS} printable characters"))
+
+
+_EXPECTED = {  # of those fields that are no ids
+    "status": f"one of {', '.join(Status)}",
+    "amount": AMOUNT_EXPECTED,
+    "known_at": INSTANT_EXPECTED,
+    "detail": f"an object with any of {', '.join(Detail.model_fields)}",
+}

@@ -74,6 +74,24 @@ def write(payments: Iterable[Simulated], path: Path) -> int:
     return count
 
 
+def noting_outcomes(payments: Iterable[Simulated], noted: list[tuple[int, bytes]]) -> Iterator[Simulated]:
+    """The payments as they are; (known_at, line) of what becomes of them is added to `noted`."""
+    for payment in payments:
+        for _, outcome in payment.outcomes:
+            noted.append((outcome["known_at"], orjson.dumps(outcome, option=orjson.OPT_APPEND_NEWLINE)))
+        yield payment
+
+
+def write_outcomes(noted: Iterable[tuple[int, bytes]], path: Path) -> int:
+    """Write them as JSON lines, in the form of the wire and the order in which they become known; returns how many."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial, lines = path.with_name(path.name + ".partial"), [line for _, line in sorted(noted, key=lambda each: each[0])]
+    with partial.open("wb") as out:
+        out.writelines(lines)
+    partial.replace(path)
+    return len(lines)
+
+
 def to_lines(payments: Iterable[Simulated]) -> Iterator[bytes]:
     """JSON, one transaction a line."""
     for payment in payments:

@@ -147,6 +147,34 @@ async def test_what_cannot_be_read_stops_nothing(shop: Shop) -> None:
     assert await shop.seen("user_issuer_declines_24h", later_ms=1_000) == [1]
 
 
+async def test_what_cannot_be_read_is_kept_as_a_dead_letter_that_no_transaction_is_taken_for(shop: Shop) -> None:
+    value = b"no outcome of " + shop.name.encode()
+    await shop.topics.tell(value)
+    await shop.topics.learnt()
+
+    def letters() -> list[Any]:
+        return [record for record in shop.topics.seen["dead-letters"] if record.value == value]
+
+    [letter] = await shop.topics.until(letters, "the dead letter")
+    headers = dict(letter.headers)
+    assert headers["assay-error"] == b"malformed"
+    assert headers["assay-source"].decode().rsplit(":", 2)[0].endswith("outcomes")
+    assert await shop.seen("user_issuer_declines_24h", later_ms=0) == [0]
+
+
+async def test_the_command_tells_one_and_it_counts(shop: Shop, environment: dict[str, str]) -> None:
+    await shop.pay()
+    names = shop.bodies[0]["user_id"], shop.bodies[0]["transaction_id"]
+    command = [sys.executable, "-m", "assay.deploy.cli", "outcome", *names, "--status", "issuer_declined", "--json"]
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "issuer_declined"
+    await shop.topics.learnt()
+    assert await shop.seen("user_issuer_declines_24h", later_ms=1_000) == [1]
+
+
 async def test_our_own_decline_is_seen_by_rules_in_the_next_payment(shop: Shop) -> None:
     await shop.topics.send_all([shop.payment() for _ in range(7)])  # the rule: more than 5 within a minute
     await shop.topics.settled()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import orjson
@@ -15,7 +16,7 @@ from assay.schemas.outcome import read_outcome
 from assay.schemas.transaction import Transaction
 from assay.streams.fraud_patterns import ALL_PATTERNS
 from assay.streams.simulated_world import CURRENCIES
-from assay.streams.simulation_files import COLUMNS, to_frame, to_lines, write
+from assay.streams.simulation_files import COLUMNS, noting_outcomes, to_frame, to_lines, write, write_outcomes
 from assay.streams.simulator import Simulated, simulate
 
 START_MS = 1_767_225_600_000  # 2026-01-01
@@ -156,3 +157,13 @@ def test_a_file_holds_fields_and_truth(tmp_path, payments: list[Simulated], endi
 def test_a_file_of_unknown_format_is_refused(tmp_path) -> None:
     with pytest.raises(SettingError, match="parquet"):
         write(iter(()), tmp_path / "payments.xlsx")
+
+
+def test_outcomes_are_written_as_they_go_onto_the_wire_in_the_order_in_which_they_become_known(tmp_path: Path) -> None:
+    payments, noted, path = some(transactions=500), list[tuple[int, bytes]](), tmp_path / "outcomes.jsonl"
+    assert list(noting_outcomes(payments, noted)) == payments
+    count = write_outcomes(noted, path)
+    read = [read_outcome(line) for line in path.read_bytes().splitlines()]
+    assert count == len(read) == sum(len(payment.outcomes) for payment in payments)
+    assert [each.known_at for each in read] == sorted(each.known_at for each in read)
+    assert {each.transaction_id for each in read} <= {payment.transaction["transaction_id"] for payment in payments}
