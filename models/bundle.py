@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import xgboost
 from pydantic import ValidationError
@@ -26,7 +25,7 @@ from pydantic import ValidationError
 from assay.models.ensemble import Ensemble
 from assay.models.forest import Forest, explain_margins, read_forest, walk
 from assay.models.form_parity import Form
-from assay.models.forms import check, margins_in, parity_of
+from assay.models.forms import probe, served_in
 from assay.models.manifest import SCORED_TIERS, File, Manifest, Member
 from assay.models.reasons import Catalogue
 from assay.schemas.decision import Tier
@@ -38,7 +37,6 @@ MANIFEST = "manifest.json"
 REASONS = "reasons.yaml"
 REPORT = "report.json"
 RETRAIN = "make it anew with `assay train`, or restore the directory as it was made"
-_WARM_ROWS = 67  # whole lockstep groups and a remainder
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +74,8 @@ class Bundle:
         catalogue = Catalogue.parse(files.get(REASONS, b""), path / REASONS)
         calibrations = {tier: manifest.tiers[tier].calibration for tier in SCORED_TIERS}
         members = [files[member.file] for member in manifest.members]
-        chosen = form or manifest.form
-        if chosen is not Form.COMPILED:
-            check(chosen, parity_of(chosen, forest, members, manifest.tiers, _probe(forest)))
-        ensemble = Ensemble(forest, calibrations, margins_in(chosen, forest, members))
+        margins = served_in(form or manifest.form, forest, members, manifest.tiers)
+        ensemble = Ensemble(forest, calibrations, margins)
         return cls(path, found, manifest, ensemble, catalogue, report, _thresholds_digest(manifest))
 
 
@@ -279,22 +275,13 @@ def _read_booster(path: Path, data: bytes) -> xgboost.Booster:
         raise BundleError(f"{path} is no model to XGBoost {xgboost.__version__}", got=got, mend=RETRAIN) from None
 
 
-def _probe(forest: Forest) -> npt.NDArray[np.float32]:
-    """Made-up rows that end at many leaves, missing values among them."""
-    random = np.random.default_rng(0)
-    thresholds = np.append(np.unique(forest.slots["threshold"]), np.float32(0))
-    probe = random.choice(thresholds, (_WARM_ROWS, MODEL_FEATURES)).astype(np.float32)
-    probe[random.random(probe.shape) < 0.1] = np.nan
-    return probe
-
-
 def _compare(path: Path, manifest: Manifest, boosters: Sequence[xgboost.Booster], forest: Forest) -> None:
     """Walk probe rows and compare with XGBoost: this also warms up the compiled walks."""
-    probe = _probe(forest)
-    margins = walk(forest, probe)
-    explain_margins(forest, probe[:1])
+    rows = probe(forest)
+    margins = walk(forest, rows)
+    explain_margins(forest, rows[:1])
     for index, (member, booster) in enumerate(zip(manifest.members, boosters, strict=True)):
-        expected = booster.inplace_predict(probe, predict_type="margin")
+        expected = booster.inplace_predict(rows, predict_type="margin")
         if not np.allclose(margins[:, index], expected, atol=1e-4):
             worst = float(np.abs(margins[:, index] - expected).max())
             raise BundleError(

@@ -20,6 +20,8 @@ from assay.models.manifest import TierSettings
 from assay.schemas.decision import Tier
 from assay.schemas.errors import BundleError
 
+_PROBED = 67  # rows
+
 Floats = npt.NDArray[np.float32]
 
 
@@ -67,6 +69,25 @@ def _move(booster: xgboost.Booster, device: str) -> None:
             got=f"XGBoost fell back to {found}",
             mend="give the worker a GPU, or ASSAY_MODEL_FORM=compiled",
         )
+
+
+def served_in(form: Form, forest: Forest, members: Sequence[bytes], tiers: Mapping[Tier, TierSettings]) -> Margins:
+    """The same, once it has passed the gate on made-up rows. Raises BundleError.
+
+    The compiled walk has none to pass: a bundle compares it with XGBoost when it is read.
+    """
+    if form is not Form.COMPILED:
+        check(form, parity_of(form, forest, members, tiers, probe(forest)))
+    return margins_in(form, forest, members)
+
+
+def probe(forest: Forest) -> Floats:
+    """Made-up rows that end at many leaves, missing values among them."""
+    random = np.random.default_rng(0)
+    thresholds = np.append(np.unique(forest.slots["threshold"]), np.float32(0))
+    rows = random.choice(thresholds, (_PROBED, forest.features)).astype(np.float32)
+    rows[random.random(rows.shape) < 0.1] = np.nan
+    return rows
 
 
 def parity_of(
