@@ -4,8 +4,8 @@ For each batch of outcomes: find their transactions, mark those outcomes that fo
 change, write what is known now, and only then finish their offsets. A crash between any two of these counts nothing twice and
 loses nothing: what is known is written last, and risk rows take no offset twice. So the order within a partition of outcomes is
 never left: an outcome whose transaction is not kept yet holds back what comes after it in its partition, for at most
-`OUTCOME_PATIENCE_S`. Then it is unknown, and by its mark it stays so when it is read again: risk rows are past its offset by
-then, so if its transaction was kept meanwhile, it would be written as known and not be in the rows.
+`OUTCOME_PATIENCE_S`. Then it is unknown, and by its mark it stays so when it is read again: risk rows are past its offset, so
+were its transaction kept meanwhile, it would be written as known and not be in the rows.
 """
 
 import asyncio
@@ -295,7 +295,6 @@ def _valid(batch: Sequence[Waiting]) -> tuple[list[Waiting], list[Arrived]]:
 
 def _which(waiting: Waiting) -> dict[str, str]:
     """For a log: where it lies, and its ids, which were looked through for card numbers."""
-    where, said = {"source": f"{waiting.tp.topic}:{waiting.tp.partition}:{waiting.offset}"}, waiting.said
-    if not isinstance(said, Outcome):
-        return where
-    return where | {"outcome_id": said.outcome_id, "transaction_id": said.transaction_id}
+    said, where = waiting.said, f"{waiting.tp.topic}:{waiting.tp.partition}:{waiting.offset}"
+    ids = {"outcome_id": said.outcome_id, "transaction_id": said.transaction_id} if isinstance(said, Outcome) else {}
+    return {"source": where} | ids

@@ -97,6 +97,11 @@ def test_i1_two_dead_letters_for_one_record_are_contradictory(made: MadeUp) -> N
     assert faults_of(made) == {"contradictory": 1}
 
 
+def test_a_dead_letter_of_an_outcome_is_none_of_a_transaction(made: MadeUp) -> None:
+    made.again("dead-letters", LETTER, headers=((SOURCE_HEADER, Source("x-outcomes", 0, 3).header()),))
+    assert faults_of(made) == {}
+
+
 @pytest.mark.parametrize("headers", [source(34), source(35), source(99), (), source(0, 1)])
 def test_i1_a_decision_that_no_transaction_accounts_for_is_unfounded(
     made: MadeUp, headers: tuple[tuple[str, bytes], ...]

@@ -17,6 +17,7 @@ from assay.schemas.outcome import Outcome, outcome_of
 from assay.schemas.refusal import Refusal
 from assay.schemas.refused import RefusalCode
 from assay.streams.metrics import Metrics
+from assay.streams.read_back import LogReader, ReadBack
 
 from .learner_stand import Stand, outcome
 
@@ -102,6 +103,18 @@ async def test_where_the_dead_letter_fails_the_offset_is_not_done_with_and_it_is
     assert stand.finished == {TP("outcomes", 0): 2}
     assert len(stand.letters.kept) == 1
     assert stand.rows.counted("frauds") == 1
+
+
+def test_i1_read_back_takes_no_transaction_for_refused_by_the_dead_letter_of_an_outcome() -> None:
+    found = ReadBack()
+    reader = LogReader({}, "transactions", "decisions", "dead-letters", 1.0)
+    for topic in ("outcomes", "transactions"):
+        at = {"outcomes": 41, "transactions": 42}[topic]
+        letter = SimpleNamespace(
+            topic="dead-letters", partition=0, value=b"", headers=[("assay-source", b"%s:0:%d" % (topic.encode(), at))]
+        )
+        reader._note(letter, 0, found)  # type: ignore[arg-type]
+    assert found.dead_letters == {42}
 
 
 class Broker:
