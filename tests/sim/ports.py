@@ -34,7 +34,13 @@ class FickleJudge:
     def __init__(self) -> None:
         self._scores = count(1)
 
-    def judge(self, transactions: Sequence[Transaction], features: npt.NDArray[np.float32], tier: Tier) -> Verdicts:
+    def judge(
+        self,
+        transactions: Sequence[Transaction],
+        features: npt.NDArray[np.float32],
+        tier: Tier,
+        asked: npt.NDArray[np.bool_] | None = None,
+    ) -> Verdicts:
         number = len(transactions)
         scores = np.array([next(self._scores) / 1e6 for _ in range(number)], np.float64)
         members = np.zeros((number, 3), np.float64)
