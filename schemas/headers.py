@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+import orjson
+
 from assay.schemas.instant import Instant
 from assay.schemas.limits import (
     DEFAULT_DEADLINE_MS,
@@ -27,6 +29,7 @@ from assay.schemas.source import (
     CONFLICT_HEADER,
     REPLAY_HEADER,
     SOURCE_HEADER,
+    OutRecord,
     Source,
 )
 
@@ -295,6 +298,13 @@ def reply_headers(
         event_type=event_type,
         type_id=type_id,
     )
+
+
+def faust_response(address: ReplyAddress, record: OutRecord) -> OutRecord:
+    """A reply of JSON as Faust's callers read it: the `ReqRepResponse` that `ask()` waits for (faust/agents/models.py)."""
+    key, value, headers = record
+    correlation = address.correlation[1].decode(errors="replace") if address.correlation else ""
+    return key, b'{"key":null,"value":%b,"correlation_id":%b}' % (value or b"null", orjson.dumps(correlation)), headers
 
 
 @lru_cache(MAX_CACHED_TEXTS)

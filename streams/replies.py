@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.partitioner import murmur2
 
 from assay.schemas import limits
-from assay.schemas.headers import ReplyAddress
+from assay.schemas.headers import Dialect, ReplyAddress, faust_response
 from assay.schemas.limits import MAX_PUBLISHED_BATCH_BYTES, REPLY_DEADLINE_S
 from assay.schemas.reply_topics import ReplyTopics
 from assay.schemas.source import OutRecord
@@ -72,6 +72,8 @@ class Replies:
     async def _route(self, replies: Sequence[Reply]) -> Batches:
         batches: dict[tuple[str, int], list[OutRecord]] = {}
         for address, record in replies:
+            if address.dialect is Dialect.FAUST:
+                record = faust_response(address, record)
             where = self._where(address, record)
             if where is not None:
                 batches.setdefault(where, []).append(record)

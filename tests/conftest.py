@@ -6,11 +6,13 @@ Never skipped: where they can't be had, the tests that need them end in an error
 import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from assay.deploy.services import Running
 from assay.deploy.services import services as start_services
+from tests.integration.small_bundle import START_MS, train_small_bundle
 
 
 def _tell(text: str) -> None:
@@ -35,6 +37,14 @@ def redis_url() -> Iterator[str]:
 def services(kafka: str, redis_url: str) -> Running:
     """Both."""
     return Running(kafka, redis_url)
+
+
+@pytest.fixture(scope="session")
+def bundle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle trained on a little simulated history. Copy it before you change it."""
+    path = tmp_path_factory.mktemp("bundles") / "bundle"
+    train_small_bundle(path, START_MS)
+    return path
 
 
 @pytest.fixture

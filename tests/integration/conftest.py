@@ -22,11 +22,10 @@ from assay.schemas.source import Source
 from assay.streams.settings import Settings
 
 from .own_redis import OwnRedis
-from .small_bundle import train_small_bundle
+from .small_bundle import START_MS as START_MS
 from .topics import PARTITIONS, Topics
 from .worker_process import WorkerProcess
 
-START_MS = 1_767_225_600_000
 Answers = Callable[["Echo", ConsumerRecord], list[bytes]]
 
 
@@ -117,14 +116,6 @@ async def echo(kafka: str, topic_prefix: str) -> AsyncIterator[Echo]:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-
-
-@pytest.fixture(scope="session")
-def bundle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle trained on a little simulated history. Copy it before you change it."""
-    path = tmp_path_factory.mktemp("bundles") / "bundle"
-    train_small_bundle(path, START_MS)
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from assay.streams.simulator import simulate
 from assay.tables.rates import SHIPPED_RATES, Rates
 
 HISTORY, USERS, FRAUD_SHARE = 3_000, 60, 0.05
+START_MS = 1_767_225_600_000  # when tests begin
 
 
 def train_small_bundle(path: Path, start_ms: int) -> None:

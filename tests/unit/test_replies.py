@@ -2,8 +2,10 @@
 
 import asyncio
 
+import orjson
 import pytest
 from aiokafka.errors import KafkaError
+from faust.agents.models import ReqRepResponse
 
 from assay.schemas.headers import Dialect, ReplyAddress
 from assay.schemas.reply_topics import ReplyTopics
@@ -96,6 +98,16 @@ async def test_without_a_partition_the_key_decides_as_java_clients_do():
     await desk.reply("shop.reply", None, b"u-1")
     await desk.reply("shop.reply", None, b"u-1")
     assert len({partition for _, partition, _ in desk.producer.sent}) == 1
+
+
+async def test_a_caller_in_faust_gets_the_envelope_that_its_ask_waits_for():
+    desk = Desk(Producer({"f-reply-1": 1}))
+    address = ReplyAddress("f-reply-1", None, ("Faust-Ag-CorrelationId", b"c-1"), Dialect.FAUST)
+    desk.replies.send([(address, (b"u-1", b'{"action":"approve"}', []))])
+    await asyncio.sleep(0.01)
+    [(_, _, [(_, value, _)])] = desk.producer.sent
+    response = ReqRepResponse.from_data(orjson.loads(value))
+    assert (response.correlation_id, response.value) == ("c-1", {"action": "approve"})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+"""Asks about every transaction on stdin at once, and writes what each call ended with: one JSON object a line."""
+
+import asyncio
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PATIENCE_S = 60.0
+Transactions = list[dict[str, Any]]
+Lines = list[dict[str, Any]]
+
+
+def shown(name: str) -> ModuleType:
+    """A file of this folder, as a page shows it."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def assay(bootstrap: str, transactions: str, reply_topic: str, asked: Transactions) -> Lines:
+    """Through our own client."""
+    from assay.schemas.errors import DecisionRefused
+    from assay.streams.client import DecisionClient
+
+    async def one(transaction: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return {"answer": {"action": await shown("decide").action_for(client, transaction, PATIENCE_S)}}
+        except ValueError as refused:
+            assert isinstance(refused.__cause__, DecisionRefused)
+            return {"error": {"code": refused.__cause__.code, "field": refused.__cause__.field}}
+
+    async with DecisionClient(bootstrap, transactions_topic=transactions, reply_topic=reply_topic) as client:
+        return await asyncio.gather(*map(one, asked))
+
+
+async def faust(bootstrap: str, transactions: str, _: str, asked: Transactions) -> Lines:
+    """Through Faust's `ask()`."""
+    app, agent = shown("faust_agent").checkout(bootstrap, transactions)
+    await app.start_client()
+    await app._reply_consumer.maybe_start()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            answers = await asyncio.gather(*(agent.ask(one, key=one["user_id"]) for one in asked))
+    finally:
+        await app.stop()
+    return [{"error": answer["error"]} if answer["tier"] == "refused" else {"answer": answer} for answer in answers]
+
+
+async def librdkafka(bootstrap: str, transactions: str, reply_topic: str, asked: Transactions, **producer: Any) -> Lines:
+    """Through librdkafka's producer and consumer."""
+    checkout = shown("librdkafka").Checkout(bootstrap, transactions, reply_topic, 1, **producer)
+    replies = [checkout.decide(transaction) for transaction in asked]
+    lines: Lines = []
+    for reply in replies:
+        try:
+            lines.append({"answer": reply.result(PATIENCE_S)})
+        except ValueError as refused:
+            lines.append({"error": refused.args[0]})
+    checkout.close()
+    return lines
+
+
+async def librdkafka_crc32(bootstrap: str, transactions: str, reply_topic: str, asked: Transactions) -> Lines:
+    """The same with its default partitioner."""
+    return await librdkafka(bootstrap, transactions, reply_topic, asked, partitioner="consistent_random")
+
+
+def main() -> None:
+    bootstrap, transactions, reply_topic, client = sys.argv[1:]
+    asked = [json.loads(line) for line in sys.stdin]
+    ask = {"assay": assay, "faust": faust, "librdkafka": librdkafka, "librdkafka-crc32": librdkafka_crc32}[client]
+    for transaction, line in zip(asked, asyncio.run(ask(bootstrap, transactions, reply_topic, asked)), strict=True):
+        print(json.dumps({"asked": transaction["transaction_id"], **line}))
+
+
+if __name__ == "__main__":
+    main()

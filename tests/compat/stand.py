@@ -1,0 +1,96 @@
+"""A real worker on a real Kafka, for clients to ask."""
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from assay.deploy.services import Running
+from assay.streams.reading import assigned, stop
+from tests.integration.worker_process import WorkerProcess
+
+from .questions import RULES
+
+PARTITIONS = 3
+READ_TIMEOUT_MS = 10_000
+
+
+@dataclass
+class Stand:
+    """A worker that scores, and its topics."""
+
+    bootstrap: str
+    prefix: str
+    worker: WorkerProcess
+
+    @property
+    def transactions(self) -> str:
+        """Full name of the topic that clients send to."""
+        return f"{self.prefix}transactions"
+
+    async def reply_topic(self, name: str, partitions: int = PARTITIONS) -> str:
+        """Make one, and return its full name."""
+        topic = f"{self.prefix}{name}.reply"
+        await self._make(topic, partitions)
+        return topic
+
+    async def decisions(self) -> dict[str, dict[str, Any]]:
+        """All that were published until now, by the id of their transaction. Those are as many as the transactions."""
+        topic = f"{self.prefix}decisions"
+        found: dict[str, dict[str, Any]] = {}
+        consumer = await assigned({"bootstrap_servers": self.bootstrap}, topic, range(PARTITIONS), from_beginning=True)
+        try:
+            ends = await consumer.end_offsets(consumer.assignment())
+            while any([await consumer.position(tp) < end for tp, end in ends.items()]):
+                for records in (await consumer.getmany(timeout_ms=READ_TIMEOUT_MS)).values():
+                    for record in records:
+                        if record.value is not None:  # a fence
+                            decision = orjson.loads(record.value)
+                            assert decision["transaction_id"] not in found, "a second decision (invariant I2)"
+                            found[decision["transaction_id"]] = decision
+        finally:
+            await stop(consumer)
+        return found
+
+    async def _make(self, topic: str, partitions: int) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            await admin.create_topics([NewTopic(topic, partitions, 1)])
+        finally:
+            await admin.close()
+
+
+@asynccontextmanager
+async def stand(folder: Path, services: Running, bundle: Path, more: Sequence[tuple[str, str]] = ()) -> AsyncIterator[Stand]:
+    """It ends with the block.
+
+    Args:
+        more: settings of the worker besides.
+    """
+    (folder / "rules.yaml").write_text(RULES)
+    prefix = f"c{uuid.uuid4().hex[:12]}-"
+    environment = {
+        "ASSAY_BOOTSTRAP_SERVERS": services.bootstrap_servers,
+        "ASSAY_REDIS_URL": services.redis_url,
+        "ASSAY_REDIS_TIMEOUT_S": "5",  # tests are not about how quick a busy machine is
+        "ASSAY_TOPIC_PREFIX": prefix,
+        "ASSAY_PARTITIONS": str(PARTITIONS),
+        "ASSAY_BUNDLE": str(bundle),
+        "ASSAY_RULES": str(folder / "rules.yaml"),
+        "ASSAY_HTTP_HOST": "127.0.0.1",
+        "ASSAY_LOG_FORMAT": "json",
+        "OMP_NUM_THREADS": "1",
+    } | dict(more)
+    worker = WorkerProcess("compat", folder, environment)
+    worker.start()
+    try:
+        worker.wait_until_ready()
+        yield Stand(services.bootstrap_servers, prefix, worker)
+    finally:
+        worker.stop()
