@@ -8,14 +8,19 @@ risk             how long the oldest outcome has waited that was read and not ap
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from assay.streams.metrics import Metrics
+from assay.tables.batch_rows import BATCH_LIST, COLUMNS
 from assay.tables.entities import Entities
 from assay.tables.entity_answer import EntityAnswer
 from assay.tables.features import FEATURES, Origin
 
+RESULTS = ("value", "too_old", "not_loaded", "unavailable")  # too_old: or not known then; not_loaded: or no such entity
+
 
 def ages_of_each(windows: EntityAnswer, waiting_s: Mapping[str, float]) -> list[dict[str, float]]:
-    """Of each of n transactions, how old what was read for it is: by source, milliseconds.
+    """Of each of n transactions, how old what was read for it is: by source, and by batch feature, milliseconds.
 
     waiting_s: by source, "entity" and "risk": how long the oldest waits that Redis has not taken. Of what has its own as-of
     time the oldest value counts, before the transaction's event time. Without Redis: nothing.
@@ -28,6 +33,26 @@ def ages_of_each(windows: EntityAnswer, waiting_s: Mapping[str, float]) -> list[
     return [
         waiting | {source: ages[i] for source, ages in told.items() if ages[i] == ages[i]} for i in range(len(windows.values))
     ]
+
+
+class BatchReads:
+    """Counts, by batch feature, what decisions were made from."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._features = [
+            (COLUMNS.start + column, feature, [metrics.batch_reads.labels(feature.name, result) for result in RESULTS])
+            for column, feature in enumerate(BATCH_LIST)
+        ]
+
+    def count(self, windows: EntityAnswer) -> None:
+        """The reads of one micro-batch."""
+        for column, feature, counters in self._features:
+            values = windows.values[:, column]
+            ages_ms = windows.ages_ms.get(feature.name, np.full(len(values), np.nan))
+            in_time = (ages_ms >= 0) & (ages_ms <= 1000 * feature.allowed_age_s)
+            results = np.select([in_time, ~np.isnan(ages_ms), ~np.isnan(values)], range(3), 3)
+            for counter, number in zip(counters, np.bincount(results, minlength=len(RESULTS)).tolist(), strict=True):
+                counter.inc(number)
 
 
 def declare_allowed(metrics: Metrics) -> None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from assay.agents.answers import Answers
 from assay.agents.flow import Turns
+from assay.agents.freshness import BatchReads
 from assay.agents.memory import Memory
 from assay.agents.outage_log import OutageLog
 from assay.agents.ports import Learns, Observes, Offers
@@ -48,7 +49,7 @@ class Scorer:
         self._said, self._profiles, self._entities, self._in_force = said, profiles, entities, in_force
         self._answers, self._evidence, self._memory, self._metrics = answers, evidence, memory, metrics
         self._learner, self._repeats, self._publishing = learner, repeats, Turns()
-        self._outage_log = OutageLog(time.monotonic)
+        self._outage_log, self._batch_reads = OutageLog(time.monotonic), BatchReads(metrics)
 
     async def score(self, batch: MicroBatch) -> None:
         """One micro-batch, from records to acknowledged decisions. Raises PublishError: then the process must end."""
@@ -87,6 +88,7 @@ class Scorer:
     def _judge(self, recalled: Recalled, features: npt.NDArray[np.float32], windows: EntityAnswer) -> Verdicts:
         tier = Tier.FULL if windows.available else Tier.NO_ENTITIES
         self._outage_log.note(len(features), windows.reason)
+        self._batch_reads.count(windows)
         if not windows.available:
             self._metrics.entities_unavailable.labels(windows.reason).inc()
         requests = recalled.judged_requests

@@ -1,5 +1,6 @@
 """`assay features`: the list of features with how fresh each is, and loading what was computed elsewhere."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,7 +73,8 @@ def load(
 ) -> None:
     """Load batch features: values that were computed elsewhere, each with the time as of which it holds.
 
-    A row says: entity (such as merchant), id (as transactions have it), name (of a batch feature), value, and as_of. Nothing is
+    A row says: entity (such as merchant), id (as transactions have it), name (of a batch feature), value, and as_of: a time, or a
+    day, which means its beginning in UTC. What was as of more than 90 days ago is forgotten at once, and counted. Nothing is
     loaded unless every row can be. A value never replaces one of a later as_of; loading a file again changes nothing. Workers
     see a value with the next transaction.
 
@@ -90,6 +92,7 @@ def load(
 
     from assay.deploy.progress_bars import progress_bars
     from assay.models.batch_file import read_batch_file
+    from assay.schemas.limits import MAX_BATCH_VALUE_AGE_S
     from assay.streams.settings import Settings
     from assay.tables.batch_load import Loaded
     from assay.tables.batch_load import load as write
@@ -98,6 +101,7 @@ def load(
     settings = Settings.load()
     digests = settings.digests()
     values = read_batch_file(file, map_ or (), map_file, now_ms=int(time.time() * 1000), digests=digests)
+    forgotten = int((values.as_of_ms < (time.time() - MAX_BATCH_VALUE_AGE_S) * 1000).sum())
     loaded = Loaded(0, len(values), 0)
     if not dry_run:
         keyspace = Keyspace(settings.entity_prefix, "", settings.redis_shards)
@@ -105,9 +109,9 @@ def load(
             told = partial(report, "loading")
             writing = write(values, settings.redis_url.get_secret_value(), keyspace, told, fingerprint=digests.fingerprint)
             loaded = asyncio.run(writing)
-    _tell(loaded, dry_run)
+    _tell(loaded, dry_run, forgotten)
     if json_:
-        print(json.dumps({"dry_run": dry_run} | loaded._asdict()))
+        print(json.dumps({"dry_run": dry_run} | loaded._asdict() | {"forgotten": forgotten}))
 
 
 def _look(last: int) -> "tuple[Tally | None, str]":
@@ -148,7 +152,9 @@ def _show(seen: "list[Seen] | None", note: str) -> None:
     console.print(note[:1].upper() + note[1:] + ".", highlight=False, soft_wrap=True)
 
 
-def _tell(loaded: "Loaded", dry_run: bool) -> None:
+def _tell(loaded: "Loaded", dry_run: bool, forgotten: int) -> None:
+    if forgotten:
+        print(f"{forgotten:,} values are as of so long ago that nobody will see them.", file=sys.stderr)
     if dry_run:
         print(f"{loaded.values:,} values can be loaded; nothing was written.")
         return

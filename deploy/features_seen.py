@@ -13,7 +13,7 @@ from assay.schemas.evidence import is_change
 from assay.streams.kafka import client_options
 from assay.streams.reading import partitions_of
 from assay.streams.settings import Settings
-from assay.tables.features import FEATURES, features_digest
+from assay.tables.features import FEATURES, Origin, features_digest
 
 ALWAYS_CURRENT = ("event", "profile")  # as of the transaction itself
 
@@ -57,7 +57,9 @@ class Tally:
         found = []
         for column, feature in enumerate(FEATURES):
             source = feature.source.value
-            oldest_ms = 0.0 if source in ALWAYS_CURRENT else self._oldest_ms.get(source)
+            # A batch feature has an age of its own: others of the same row may have been loaded at another time.
+            told = feature.name if feature.source is Origin.BATCH else source
+            oldest_ms = 0.0 if source in ALWAYS_CURRENT else self._oldest_ms.get(told)
             absent, never = (values[:, column] == np.float32(value) for value in (feature.absent, feature.never))
             age_s = None if oldest_ms is None else oldest_ms / 1000
             found.append(Seen(age_s, float(unavailable[column]), float(absent.mean()), float(never.mean())))

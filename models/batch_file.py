@@ -123,16 +123,24 @@ def _check(rows: pl.DataFrame, now_ms: int, path: Path, columns: Mapping[str, Co
         future=as_of > now_ms + MAX_FUTURE_MS,
     )
     if not (any_wrong := wrong.select(pl.any_horizontal(pl.all().fill_null(False)))).to_series().any():
+        wrong = any_wrong = _twice(rows)
+    if not any_wrong.to_series().any():
         return
     row = int(any_wrong.to_series().arg_max() or 0)
     what = next(column for column, found in wrong.row(row, named=True).items() if found)
-    field = {"of": "entity", "future": "as_of"}.get(what, what)
+    field = {"of": "entity", "future": "as_of", "twice": "value"}.get(what, what)
     expected, mend = _advice(what, rows.row(row, named=True))
     column = columns[field]
     got = column.constant if column.name is None else table[column.name][row]
     said = "withheld" if what == "id" and holds_card_number(str(got).encode(errors="replace")) else repr(got)[:100]
     where = f"{field} (column {column.name})" if column.name not in (None, field) else field
     raise InputError(f"{path}, row {row + 1}: {where} can't be used", expected=expected, got=said, mend=mend)
+
+
+def _twice(rows: pl.DataFrame) -> pl.DataFrame:
+    """Where another row says something else of the same entity, name and time."""
+    same = [pl.col(name) for name in ("entity", "digest", "name", "as_of")]
+    return rows.select(twice=pl.col("value").n_unique().over(same) > 1)
 
 
 def _advice(what: str, row: Mapping[str, Any]) -> tuple[str, str]:
@@ -149,6 +157,8 @@ def _advice(what: str, row: Mapping[str, Any]) -> tuple[str, str]:
         return _FORMS.get(str(row["entity"]), _ANY).expected, "give the id as transactions have it, as text"
     if what == "value":
         return "a finite number", "leave rows without a value out: what is not loaded counts as never seen"
+    if what == "twice":
+        return "one value of an id for each name and as_of", "leave out those that do not hold"
     if what == "future":
         return "a time that is not in the future", "give the time as of which the value holds, in UTC"
     return "RFC 3339 with an offset, YYYY-MM-DD, or epoch milliseconds", "seconds need --map as_of=COLUMN*1000"

@@ -27,7 +27,9 @@ class Evidence(BaseModel):
     digests: Digests
     features_digest: Annotated[str, Field(description="of the feature list: says what each value is")]
     features: Annotated[list[float | None], Field(description="values in the list's order; null: absent or unavailable")]
-    ages_ms: Annotated[dict[str, float | None], Field(description="how old what features were read from was, by source")]
+    ages_ms: Annotated[
+        dict[str, float | None], Field(description="how old what features were read from was, by source; and by batch feature")
+    ]
     entity_sequences: Annotated[
         list[int] | None,
         Field(description="by instrument, bin, merchant, device, address: which of its observations this was; 0 where absent"),

@@ -90,6 +90,9 @@ class Metrics:
         self.batch_allowed_age = Gauge(
             "assay_batch_feature_allowed_age_seconds", "What a batch feature allows.", ("feature",), registry=registry
         )
+        self.batch_reads = Counter(
+            "assay_batch_feature_reads", "What decisions found of a batch feature.", ("feature", "result"), registry=registry
+        )
         self.unreadable_rows = Gauge(
             "assay_unreadable_rows", "Rows beside the entity windows that could not be read.", registry=registry
         )

@@ -74,7 +74,7 @@ class Family(Protocol):
 class Found(NamedTuple):
     """What all families told of one micro-batch of n transactions.
 
-    ages_ms: by source ("batch", "risk"), float64 (n,), the oldest of a transaction's values; NaN where it has none.
+    ages_ms: by source ("batch"), float64 (n,), the oldest of a transaction's values; and by feature; NaN where it has none.
     newest_ms: by feature, as of when the newest value that was read is: epoch, milliseconds.
     unreadable: rows. sequences: by source, those of its family.
     """
@@ -208,5 +208,6 @@ def _note(family: Family, ages_ms: Ages, events: Events, ages: dict[str, Ages], 
     oldest = np.fmax.reduce(ages_ms, axis=1)
     source = _source(family)
     ages[source] = np.fmax(ages[source], oldest) if source in ages else oldest
+    ages.update((feature.name, ages_ms[:, column]) for column, feature in enumerate(features))
     as_of = np.fmax.reduce(events["time_ms"][:, None] - ages_ms, axis=0)
     newest.update((feature.name, at) for feature, at in zip(features, as_of.tolist(), strict=True) if at == at)

@@ -58,10 +58,12 @@ async def test_a_loaded_value_is_in_the_next_decision_and_its_age_is_seen(
     age_s = worker.metric("assay_batch_feature_age_seconds", feature=RATE)
     assert 7_200 <= age_s < 3 * 3_600
     assert worker.metric("assay_batch_feature_allowed_age_seconds", feature=RATE) == 2 * DAY
+    assert worker.metric("assay_batch_feature_reads_total", feature=RATE, result="value") == 1
     assert worker.metric("assay_feature_age_seconds", source="entity") == 0
     told = await command(environment)
     [row] = [row for row in told["features"] if row["name"] == RATE]
     assert row["seen_age_s"] == age_ms / 1000
+    assert {row["seen_age_s"] for row in told["features"] if row["source"] == "batch" and row["name"] != RATE} == {None}
     assert (told["decisions"], row["share_never"]) == (2, 0.5)
     for source in ("entity", "risk"):
         assert after.ages_ms[source] == 0  # nothing waits

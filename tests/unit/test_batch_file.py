@@ -103,6 +103,13 @@ def test_what_is_wrong_is_named_with_its_row_and_column(tmp_path: Path, change: 
     assert caught.value.got
 
 
+def test_two_values_of_one_id_name_and_time_are_an_error_and_the_same_twice_is_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="row 2: value") as caught:
+        taken(written(tmp_path, {"id": "m-3"}, {}, {"value": 0.5}))
+    assert "one value" in caught.value.expected
+    assert len(taken(written(tmp_path, {}, {}))) == 2
+
+
 def test_the_first_row_that_is_wrong_is_the_one_that_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="row 2: value"):
         taken(written(tmp_path, {}, {"value": None}, {"entity": "shop"}))

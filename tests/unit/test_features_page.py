@@ -52,7 +52,12 @@ def test_what_was_seen_is_the_oldest_age_and_the_shares_of_what_was_missing() ->
     tally = Tally()
     values: list[list[float | None]] = [[1.0] * FEATURE_COUNT for _ in range(4)]
     values[0][RATE], values[1][RATE] = None, FEATURES[RATE].never
-    ages = ({"entity": 0.0, "batch": 5_000.0}, {"entity": 0.0, "batch": 60_000.0}, {"entity": 0.0}, {})
+    ages = (
+        {"entity": 0.0, NAMES[RATE]: 5_000.0},
+        {"entity": 0.0, NAMES[RATE]: 60_000.0, "batch": 90_000.0},
+        {"entity": 0.0},
+        {},
+    )
     tally.add([evidence(*one) for one in zip(values, ages, strict=True)])
     seen = tally.seen()
     assert seen is not None
@@ -78,9 +83,12 @@ def test_what_is_no_evidence_of_a_decision_of_this_list_is_left_out() -> None:
 
 def test_a_file_can_be_checked_without_being_loaded(tmp_path: Path) -> None:
     path = tmp_path / "values.csv"
-    path.write_text("entity,id,name,value,as_of\nmerchant,m-1,merchant_dispute_rate_90d,0.1,2026-01-02\n")
+    path.write_text("entity,id,name,value,as_of\nmerchant,m-1,merchant_dispute_rate_90d,0.1,2001-01-02\n")
     done = CliRunner().invoke(cli.app, ["features", "load", str(path), "--dry-run", "--json"], catch_exceptions=False)
-    assert json.loads(done.stdout.splitlines()[-1]) == {"dry_run": True, "rows": 0, "values": 1, "outdated": 0}
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "dry_run": True, "rows": 0, "values": 1, "outdated": 0, "forgotten": 1,
+    }  # fmt: skip
+    assert "so long ago that nobody will see them" in done.stderr
 
 
 @pytest.mark.services
@@ -88,9 +96,9 @@ def test_a_file_is_loaded_into_redis(tmp_path: Path, redis_url: str, topic_prefi
     monkeypatch.setenv("ASSAY_REDIS_URL", redis_url)
     monkeypatch.setenv("ASSAY_TOPIC_PREFIX", topic_prefix)
     path = tmp_path / "values.csv"
-    today = np.datetime64("today").astype(str)
-    path.write_text("shop,rate\nm-1,10\nm-2,20\nm-1,30\n")
-    mapping = ["entity=merchant", "id=shop", "name=merchant_dispute_rate_90d", "value=rate/100", f"as_of='{today}'"]
+    today = np.datetime64("today")
+    path.write_text(f"shop,rate,day\nm-1,10,{today}\nm-2,20,{today}\nm-1,30,{today - 1}\n")
+    mapping = ["entity=merchant", "id=shop", "name=merchant_dispute_rate_90d", "value=rate/100", "as_of=day"]
     options = [part for one in mapping for part in ("--map", one)]
     done = CliRunner().invoke(cli.app, ["features", "load", str(path), *options, "--json"], catch_exceptions=False)
-    assert json.loads(done.stdout.splitlines()[-1]) == {"dry_run": False, "rows": 2, "values": 3, "outdated": 1}
+    assert json.loads(done.stdout.splitlines()[-1]) == {"dry_run": False, "rows": 2, "values": 3, "outdated": 1, "forgotten": 0}

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from assay.agents.freshness import ages_of_each, declare_allowed, watch
+from assay.agents.freshness import BatchReads, ages_of_each, declare_allowed, watch
 from assay.streams.metrics import Metrics
-from assay.tables.batch_rows import BATCH_LIST
+from assay.tables.batch_rows import BATCH_LIST, COLUMNS
 from assay.tables.entities import Entities
-from assay.tables.entity_answer import REDIS_FEATURES, EntityAnswer
+from assay.tables.entity_answer import REDIS_FEATURES, EntityAnswer, unavailable
 from assay.tables.events import EVENT
 from assay.tables.features import ENTITIES, FEATURES, Origin
 
@@ -73,6 +73,18 @@ async def test_a_batch_feature_is_as_old_as_the_newest_value_that_was_read(metri
     assert value(metrics, "assay_batch_feature_age_seconds", feature=NEWEST) == 30
     assert value(metrics, "assay_batch_feature_age_seconds", feature=OTHER) == 90
     assert value(metrics, "assay_feature_age_seconds", source="batch") == 30
+
+
+def test_each_read_of_a_batch_feature_is_counted_by_what_was_found(metrics: Metrics) -> None:
+    column, reads = COLUMNS.start, BatchReads(metrics)
+    allowed_ms = 1_000.0 * BATCH_LIST[0].allowed_age_s
+    found = answer(**{NEWEST: [allowed_ms, allowed_ms + 1, np.nan]})
+    found.values[:, column] = [0.5, np.nan, -1.0]
+    reads.count(found)
+    reads.count(unavailable(2, "deadline"))
+    for result, number in {"value": 1, "too_old": 1, "not_loaded": 1, "unavailable": 2}.items():
+        assert value(metrics, "assay_batch_feature_reads_total", feature=NEWEST, result=result) == number
+    assert value(metrics, "assay_batch_feature_reads_total", feature=OTHER, result="not_loaded") == 3
 
 
 async def test_what_was_never_read_has_no_age(metrics: Metrics) -> None:
