@@ -41,7 +41,8 @@ class InForce:
         """Judge made-up transactions, so that the first real ones don't pay for what is set up once."""
         transaction = Transaction.model_validate(MADE_UP)
         for count in (1, limits.MAX_BATCH_TRANSACTIONS):
-            self.judge.judge([transaction] * count, np.zeros((count, FEATURE_COUNT), np.float32), Tier.FULL)
+            features, asked = np.zeros((count, FEATURE_COUNT), np.float32), np.ones(count, np.bool_)
+            self.judge.judge([transaction] * count, features, Tier.FULL, asked)
 
     @classmethod
     def load(cls, settings: Settings) -> Self:

@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 
+from assay.agents.steer import InForce
 from assay.models.judge import Judge
+from assay.models.reasons import Catalogue
 from assay.models.rules import Rules
 from assay.schemas.decision import Action, Tier
+from assay.schemas.limits import MAX_BATCH_TRANSACTIONS
 from assay.schemas.transaction import Transaction
 from assay.tables.features import FEATURES, NAMES, PROFILE_FEATURES
+from assay.tables.rates import Rates
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +151,11 @@ def test_no_transactions_no_verdicts(judge, features):
     for tier in Tier:
         if tier is not Tier.REFUSED:
             assert judge.judge([], features[:0], tier).action == []
+
+
+def test_warming_up_explains_too_so_that_the_first_decline_compiles_nothing(bundle, monkeypatch):
+    explained = []
+    plain = Catalogue.reasons
+    monkeypatch.setattr(Catalogue, "reasons", lambda self, *rows: explained.append(len(rows[0])) or plain(self, *rows))
+    InForce(bundle, Rules((), "none"), Rates.load()).warm()
+    assert explained == [1, MAX_BATCH_TRANSACTIONS]
