@@ -14,7 +14,8 @@ class Seen:
     """What a running system has seen of one feature.
 
     Attributes:
-        age_s: of its source, of a batch feature its own; the oldest that a decision was made from; None where it was never read.
+        age_s: of its source, of a batch feature its own; the oldest that a decision was made from, None where it was never
+            read.
         unavailable, absent, never: shares of the decisions; a value that has no declared form of its own counts as the first.
     """
 

@@ -73,8 +73,8 @@ def load(
 ) -> None:
     """Load batch features: values that were computed elsewhere, each with the time as of which it holds.
 
-    A row says: entity (such as merchant), id (as transactions have it), name (of a batch feature), value, and as_of: a time, or a
-    day, which means its beginning in UTC. What was as of more than 90 days ago is forgotten at once, and counted. Nothing is
+    A row says: entity (such as merchant), id (as transactions have it), name (of a batch feature), value, and as_of: a time, or
+    a day, which means its beginning in UTC. What was as of more than 90 days ago is forgotten at once, and counted. Nothing is
     loaded unless every row can be. A value never replaces one of a later as_of; loading a file again changes nothing. Workers
     see a value with the next transaction.
 

@@ -27,16 +27,16 @@ for each batch feature, `assay_batch_feature_allowed_age_seconds`. So two alerts
     assay_feature_age_seconds > assay_feature_allowed_age_seconds
     assay_batch_feature_age_seconds > assay_batch_feature_allowed_age_seconds
 
-The newest value says nothing of those that are missing or were left behind. `assay_batch_feature_reads_total{feature=..., result=...}`
-counts what decisions found: value, not_loaded (or no such entity), too_old, unavailable. So a third alert, on a share of reads:
+The newest value says nothing of those that are missing or were left behind: `assay_batch_feature_reads_total` counts, by
+feature and result, what decisions found: value, not_loaded (or no such entity), too_old, unavailable. So a third alert:
 
     sum by (feature) (rate(assay_batch_feature_reads_total{result!="value"}[10m]))
       / sum by (feature) (rate(assay_batch_feature_reads_total[10m])) > 0.5
 
 The evidence of a decision has the ages of what it was made from (`ages_ms`, by source): of entity and risk as in the table,
-just after the decision; of batch, of the oldest value read, and of each batch feature, up to the transaction's event time. A batch value that is older
-by then than its feature allows is unavailable; so is one that holds as of later, which was not known then. One older than 90
-days is forgotten, as if it had never been loaded.
+just after the decision; of batch, of the oldest value read, and of each batch feature, up to the transaction's event time. A
+batch value that is older by then than its feature allows is unavailable; so is one that holds as of later, which was not known
+then. One older than 90 days is forgotten, as if it had never been loaded.
 """
 
 TITLES = {

@@ -16,8 +16,8 @@ class EntityAnswer:
     """What comes from Redis, float32 (n, REDIS_FEATURES), and sequence numbers int64 (n, 5).
 
     First the windows, `ABSENT` where the transaction has no such entity, and number 0; then what was looked up beside them,
-    NaN where that failed. `ages_ms` is how old what was looked up is: by source and by feature, where values have a time of their
-    own, float64 (n,), NaN where there is nothing.
+    NaN where that failed. `ages_ms` is how old what was looked up is: by source and by feature, where values have a time of
+    their own, float64 (n,), NaN where there is nothing.
     `row_sequences` is how often the rows had been written that were looked up: by source, int64 (n, kinds of its family).
 
     Where Redis did not answer in time, available is False, windows are NaN, numbers 0, and reason is one of: deadline,

@@ -134,4 +134,4 @@ def test_rows_that_cannot_be_read_are_counted() -> None:
 def test_the_oldest_value_of_each_transaction_is_told() -> None:
     asked = look_ups(payments((7, 9), (7, 8)), (Letters(5_000.0),), Keyspace("p", "", 1))
     found = asked.read([[b"\1", None, None]], np.zeros((2, COLUMNS), np.float32))
-    assert [ages.tolist() for ages in found.ages_ms.values()] == [[5_000.0, 5_000.0]]
+    assert found.ages_ms["entity"].tolist() == [5_000.0, 5_000.0]
