@@ -99,6 +99,8 @@ def bundle(settings: Settings) -> Check:
     from assay.models.bundle import Bundle
 
     loaded = Bundle.load(settings.bundle)
+    if differs := loaded.manifest.label_delay_differs:
+        return warn("bundle", differs, "train with the --label-delay of the outcomes that you send")
     return ok("bundle", f"{settings.bundle}, version {loaded.version[:12]}")
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from assay.models.costs import Costs
 from assay.models.form_parity import Form, Parity
 from assay.schemas.decision import Tier
+from assay.tables.features import DAY, LABEL_DELAY_S
 
 FORMAT = "assay-bundle-1"
 MEMBERS = 3
@@ -93,10 +94,25 @@ class Manifest(_Part):
     tiers: dict[Tier, TierSettings]
     form: Form = Form.COMPILED  # how the ensemble is served, where ASSAY_MODEL_FORM does not say otherwise
     parity: dict[Tier, Parity] = {}  # of that form, on what was held out
+    label_delay_days: float | None = Field(None, ge=0)  # after which fraud was known in training; None: made before it was kept
     costs: Costs
     summary: Summary
     libraries: dict[str, str]
     files: dict[str, File]
+
+    @property
+    def label_delay_differs(self) -> str | None:
+        """Why the fraud that models learnt from is not that which the stream counts; None where it is.
+
+        What became known sooner than the windows of fraud end makes no difference to them.
+        """
+        windows_end = LABEL_DELAY_S / DAY
+        if self.label_delay_days is None or self.label_delay_days <= windows_end:
+            return None
+        return (
+            f"trained as if fraud were known after {self.label_delay_days:g} days; the stream counts what is known up to "
+            f"{windows_end:g} days ago, which is more"
+        )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

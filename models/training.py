@@ -23,6 +23,7 @@ from assay.models.form_parity import Form
 from assay.models.forms import check, parity_of
 from assay.models.manifest import SCORED_TIERS, Thresholds, TierSettings
 from assay.models.members import MAX_TREES, grow
+from assay.models.quality import more_of
 from assay.models.reasons import SHIPPED
 from assay.schemas.decision import Tier
 from assay.schemas.errors import InputError
@@ -101,6 +102,7 @@ def train(
         costs=costs,
         split=split,
         labelled=None if labelled is None else np.asarray(labelled, np.bool_),
+        label_delay_days=label_delay_days,
         seed=seed,
         nthread=nthread,
         progress=told,
@@ -116,6 +118,7 @@ def train_on_features(
     costs: Costs | None = None,
     split: Split | None = None,
     labelled: Flags | None = None,
+    label_delay_days: float = LABEL_DELAY_DAYS,
     seed: int = 7,
     nthread: int = 2,
     progress: Progress | None = None,
@@ -146,10 +149,19 @@ def train_on_features(
         "split": asdict(split),
         "tiers": {tier.value: _quality(forest, tier, settings, *held_out, costs) for tier, settings in tiers.items()},
         "amount_alone": _judged(_amounts(features[held]), *held_out, *by_amount, costs),
+        "label_delay_days": label_delay_days,
     }
+    report |= more_of(forest, [name for name, _ in members], tiers[Tier.FULL], *held_out, times_ms[held], seed)
     parity = parity_of(Form.COMPILED, forest, raw, tiers, *held_out)
     check(Form.COMPILED, parity)
-    manifest = {"form": Form.COMPILED, "parity": parity, "tiers": tiers, "costs": costs, "summary": _summary(report)}
+    manifest = {
+        "form": Form.COMPILED,
+        "parity": parity,
+        "tiers": tiers,
+        "label_delay_days": label_delay_days,
+        "costs": costs,
+        "summary": _summary(report),
+    }
     return write_bundle(out, manifest, members, SHIPPED.read_bytes(), report)
 
 

@@ -238,6 +238,8 @@ def _risk(entity: str, measure: str, window_s: int, *, sign: int = 1, for_models
     name, measures = f"{entity}_{measure}_{WINDOW_NAMES[window_s]}", f"{_BECAME[measure]}, of this {entity}"
     absent, never = nan if entity in ALWAYS_THERE else -1.0, FRAUD_PRIOR if measure == "fraud_share" else 0.0
     place = (entity, window_s, Origin.RISK, HOUR)
+    if measure == "fraud_share" and window_s == MONTH:
+        sign = 0  # given the share of the week, that of the month also tells what is over
     return Feature(name, measures, *place, sign, absent, never, measure=measure, for_models=for_models)
 
 
