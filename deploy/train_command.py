@@ -38,6 +38,9 @@ def train(
     warm_up: WarmUp = 0.0,
     holdout: Annotated[float, typer.Option(min=0, max=0.8, help="Share, the latest, that is kept for the report.")] = 0.15,
     gap: Annotated[float, typer.Option(min=0, help="Days before it that are left out: labels not known yet.")] = 0.0,
+    reviews_a_day: Annotated[
+        float | None, typer.Option(min=0, help="As many as people can do; else as many as pay off by the costs.")
+    ] = None,
     skip_refused: SkipRefused = False,
     batch_features: BatchFile = None,
     batch_delay: BatchDelay = 0.0,
@@ -53,6 +56,7 @@ def train(
       assay train history.parquet --out bundle
       assay train tx.csv --out bundle --map user_id=customer --map amount=cents/100 --map currency=EUR --label is_fraud
       assay train history.parquet --out bundle --from 2026-01-01 --until 2026-03-01 --gap 7
+      assay train history.parquet --out bundle --reviews-a-day 200
       assay train history.parquet --out bundle --batch-features dispute-rates.parquet --batch-delay 3
     """
     from assay.deploy.progress_bars import progress_bars
@@ -75,7 +79,7 @@ def train(
             batch=batch,
             label_delay_days=label_delay,
             labelled=history.labelled,
-            split=Split(holdout=holdout, warm_up_days=warm_up, gap_days=gap),
+            split=Split(holdout=holdout, warm_up_days=warm_up, gap_days=gap, reviews_a_day=reviews_a_day),
             seed=seed,
             nthread=threads,
             progress=report,

@@ -4,6 +4,7 @@
     lead.ubj ...      three XGBoost models, UBJSON (never pickle: loading one runs what is in it)
     reasons.yaml      what each feature is called in an explanation
     report.json       how it was trained, and how good each tier is on later transactions
+    report.html       the same to look at
 
 The version is the SHA-256 of manifest.json. Nothing of a bundle is used before all of it was checked.
 """
@@ -28,6 +29,7 @@ from assay.models.form_parity import Form
 from assay.models.forms import probe, served_in
 from assay.models.manifest import SCORED_TIERS, File, Manifest, Member
 from assay.models.reasons import Catalogue
+from assay.models.report_page import page
 from assay.schemas.decision import Tier
 from assay.schemas.errors import BundleError
 from assay.schemas.limits import MAX_BUNDLE_FILE_BYTES, MAX_MANIFEST_BYTES
@@ -36,6 +38,7 @@ from assay.tables.features import MODEL_FEATURES, NAMES, model_features_digest
 MANIFEST = "manifest.json"
 REASONS = "reasons.yaml"
 REPORT = "report.json"
+REPORT_PAGE = "report.html"
 RETRAIN = "make it anew with `assay train`, or restore the directory as it was made"
 
 
@@ -97,6 +100,8 @@ def write_bundle(
         )
     contents = {f"{name}.ubj": bytes(model.save_raw("ubj")) for name, model in members}
     contents |= {REASONS: reasons, REPORT: orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)}
+    if "tiers" in report:
+        contents[REPORT_PAGE] = page(report).encode()
     complete = Manifest.model_validate(
         {
             **manifest,

@@ -31,8 +31,12 @@ class Costs(BaseModel):
         return np.where(fraud, self.review_catches * amounts, -self.reviewed_genuine_share * amounts) - self.reviewed
 
 
-def best_thresholds(scores: Floats, amounts: Floats, fraud: npt.NDArray[np.bool_], costs: Costs) -> tuple[float, float]:
+def best_thresholds(
+    scores: Floats, amounts: Floats, fraud: npt.NDArray[np.bool_], costs: Costs, most_reviewed: int | None = None
+) -> tuple[float, float]:
     """(review, decline): the two thresholds, review <= decline, that save most money on these transactions.
+
+    `most_reviewed`: how many of them can be reviewed; None: as many as pay off.
 
     With scores sorted from the highest, declining the first d and reviewing those from d to r saves
     D[d] + R[r] - R[d] with D and R running sums: one pass finds the best pair. Equal scores are never parted.
@@ -47,10 +51,24 @@ def best_thresholds(scores: Floats, amounts: Floats, fraud: npt.NDArray[np.bool_
     # A cut after position i is allowed where the score changes.
     cuts = np.concatenate([[True], ranked[1:] < ranked[:-1], [True]]) if len(ranked) else np.array([True])
     gain = np.where(cuts, decline - review, -np.inf)
-    best_gain = np.maximum.accumulate(gain)
+    reach = len(gain) if most_reviewed is None else most_reviewed + 1
+    best_gain = _highest_of_last(gain, reach)
     reviewed_to = int(np.argmax(np.where(cuts, best_gain + review, -np.inf)))
-    declined_to = int(np.argmax(gain[: reviewed_to + 1]))
+    first = max(0, reviewed_to + 1 - reach)
+    declined_to = first + int(np.argmax(gain[first : reviewed_to + 1]))
     return _threshold(ranked, reviewed_to), _threshold(ranked, declined_to)
+
+
+def _highest_of_last(values: Floats, count: int) -> Floats:
+    """The highest of each value and the count - 1 before it (van Herk 1992: two running maxima in blocks of that length)."""
+    blocks = -(-len(values) // count)
+    padded = np.full((blocks, count), -np.inf)
+    padded.ravel()[: len(values)] = values
+    so_far = np.maximum.accumulate(padded, axis=1).ravel()
+    to_come = np.maximum.accumulate(padded[:, ::-1], axis=1)[:, ::-1].ravel()
+    before = np.concatenate([np.full(count - 1, -np.inf), to_come])[: len(values)]
+    highest: Floats = np.maximum(so_far[: len(values)], before)
+    return highest
 
 
 def _threshold(ranked: Floats, count: int) -> float:

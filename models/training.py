@@ -54,6 +54,7 @@ class Split:
     holdout: float = 0.15  # kept for the report
     tune: float = 0.2  # of what is not held out: its later part
     warm_up_days: float = 0.0  # the first days fill the profiles and teach nothing
+    reviews_a_day: float | None = None  # that people can do; None: as many as pay off
     gap_days: float = 0.0  # left out before what is held out: labels that would not have been known yet
 
 
@@ -138,7 +139,7 @@ def train_on_features(
     raw = [bytes(model.save_raw("ubj")) for _, model in members]
     forest = read_forest(raw, MODEL_FEATURES)
     tuned_on, held_out = (features[tune], fraud[tune]), (features[held], fraud[held])
-    tiers = {tier: _tune(forest, tier, *tuned_on, costs) for tier in SCORED_TIERS}
+    tiers = {tier: _tune(forest, tier, *tuned_on, costs, _most_reviewed(times_ms[tune], split)) for tier in SCORED_TIERS}
     by_amount = best_thresholds(_amounts(features[tune]), _amounts(features[tune]), fraud[tune], costs)
     report = {
         "learnt_from": _part(learn, times_ms, fraud),
@@ -165,13 +166,22 @@ def train_on_features(
     return write_bundle(out, manifest, members, SHIPPED.read_bytes(), report)
 
 
-def _tune(forest: Forest, tier: Tier, features: Features, fraud: Flags, costs: Costs) -> TierSettings:
+def _tune(
+    forest: Forest, tier: Tier, features: Features, fraud: Flags, costs: Costs, most_reviewed: int | None
+) -> TierSettings:
     """Calibration and thresholds of a tier, from rows that no tree has seen."""
     features = seen_in(features, tier)
     calibration = fit_calibration(Ensemble(forest, {}).margin(features, tier), fraud)
     scores = Ensemble(forest, {tier: calibration}).score(features, tier)[0]
-    review, decline = best_thresholds(scores, _amounts(features), fraud, costs)
+    review, decline = best_thresholds(scores, _amounts(features), fraud, costs, most_reviewed)
     return TierSettings(calibration=calibration, thresholds=Thresholds(review=review, decline=decline))
+
+
+def _most_reviewed(times_ms: Times, split: Split) -> int | None:
+    """How many of these payments people can review."""
+    if split.reviews_a_day is None:
+        return None
+    return int(split.reviews_a_day * float(times_ms.max() - times_ms.min()) / DAY_MS)
 
 
 def _quality(
