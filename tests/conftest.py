@@ -12,7 +12,6 @@ import pytest
 
 from assay.deploy.services import Running
 from assay.deploy.services import services as start_services
-from tests.integration.small_bundle import START_MS, train_small_bundle
 
 
 def _tell(text: str) -> None:
@@ -42,6 +41,8 @@ def services(kafka: str, redis_url: str) -> Running:
 @pytest.fixture(scope="session")
 def bundle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle trained on a little simulated history. Copy it before you change it."""
+    from tests.integration.small_bundle import START_MS, train_small_bundle  # a second, for tests that need no bundle
+
     path = tmp_path_factory.mktemp("bundles") / "bundle"
     train_small_bundle(path, START_MS)
     return path

@@ -63,6 +63,10 @@ def _spring() -> list[str]:
     return runtimes.java("spring", "Ask")
 
 
+def _smallrye() -> list[str]:
+    return runtimes.java("smallrye", "Ask")
+
+
 def _nestjs() -> list[str]:
     return runtimes.node("nestjs", "ask.mjs")
 
@@ -70,6 +74,7 @@ def _nestjs() -> list[str]:
 CLIENTS: Mapping[str, Client] = {
     "spring-partition": Client("spring", _spring, "raw UUIDs, a partition for each instance"),
     "spring-shared": Client("spring", _spring, "text, a shared topic"),
+    "smallrye": Client("smallrye", _smallrye, str(Path(__file__).with_name("smallrye") / "channel.properties")),
     "nestjs": Client("nestjs", _nestjs, replies_to="transactions"),
     "faust": Client("faust", _python, "faust"),
     "librdkafka": Client("librdkafka", _python, "librdkafka"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 QUESTIONS, USERS, EVERY = 1_000, 400, 50
-LARGE, HUGE = "6000.00", "9500.00"
+LARGE, HUGE = "13.00", "9500.00"
 # So that each action is among the answers, whatever the models think.
 RULES = f"""\
 rules:

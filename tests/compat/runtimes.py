@@ -1,6 +1,6 @@
 """What clients of other languages need: Java's jars and classes, Node's packages. Fetched once, kept in .cache/compat.
 
-A name holds a digest of what it was made from, so that nothing is ever out of date. A missing runtime is an error, never a skip.
+A folder is named after a digest of what it was made from, so that nothing is out of date. A missing runtime is an error.
 """
 
 import fcntl

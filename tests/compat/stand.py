@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from assay.deploy.services import Running
-from assay.streams.reading import assigned, stop
+from assay.streams.reading import REPLY_TOPIC, assigned, partitions_of, stop
 from tests.integration.worker_process import WorkerProcess
 
 from .questions import RULES
@@ -29,21 +28,26 @@ class Stand:
     worker: WorkerProcess
 
     @property
+    def options(self) -> dict[str, str]:
+        """aiokafka's."""
+        return {"bootstrap_servers": self.bootstrap}
+
+    @property
     def transactions(self) -> str:
         """Full name of the topic that clients send to."""
         return f"{self.prefix}transactions"
 
-    async def reply_topic(self, name: str, partitions: int = PARTITIONS) -> str:
-        """Make one, and return its full name."""
+    async def reply_topic(self, name: str) -> str:
+        """Make one, of four partitions, and return its full name."""
         topic = f"{self.prefix}{name}.reply"
-        await self._make(topic, partitions)
+        await partitions_of(self.options, topic, create=REPLY_TOPIC)
         return topic
 
     async def decisions(self) -> dict[str, dict[str, Any]]:
-        """All that were published until now, by the id of their transaction. Those are as many as the transactions."""
+        """All that were published until now, by the id of their transaction."""
         topic = f"{self.prefix}decisions"
         found: dict[str, dict[str, Any]] = {}
-        consumer = await assigned({"bootstrap_servers": self.bootstrap}, topic, range(PARTITIONS), from_beginning=True)
+        consumer = await assigned(self.options, topic, range(PARTITIONS), from_beginning=True)
         try:
             ends = await consumer.end_offsets(consumer.assignment())
             while any([await consumer.position(tp) < end for tp, end in ends.items()]):
@@ -56,14 +60,6 @@ class Stand:
         finally:
             await stop(consumer)
         return found
-
-    async def _make(self, topic: str, partitions: int) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
-        await admin.start()
-        try:
-            await admin.create_topics([NewTopic(topic, partitions, 1)])
-        finally:
-            await admin.close()
 
 
 @asynccontextmanager

@@ -3,11 +3,12 @@
 import asyncio
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 PATIENCE_S = 60.0
 Transactions = list[dict[str, Any]]
@@ -33,8 +34,8 @@ async def assay(bootstrap: str, transactions: str, reply_topic: str, asked: Tran
         try:
             return {"answer": {"action": await shown("decide").action_for(client, transaction, PATIENCE_S)}}
         except ValueError as refused:
-            assert isinstance(refused.__cause__, DecisionRefused)
-            return {"error": {"code": refused.__cause__.code, "field": refused.__cause__.field}}
+            why = cast(DecisionRefused, refused.__cause__)
+            return {"error": {"code": why.code, "field": why.field}}
 
     async with DecisionClient(bootstrap, transactions_topic=transactions, reply_topic=reply_topic) as client:
         return await asyncio.gather(*map(one, asked))
@@ -44,12 +45,8 @@ async def faust(bootstrap: str, transactions: str, _: str, asked: Transactions) 
     """Through Faust's `ask()`."""
     app, agent = shown("faust_agent").checkout(bootstrap, transactions)
     await app.start_client()
-    await app._reply_consumer.maybe_start()
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            answers = await asyncio.gather(*(agent.ask(one, key=one["user_id"]) for one in asked))
-    finally:
-        await app.stop()
+    async with asyncio.timeout(PATIENCE_S):
+        answers = await asyncio.gather(*(agent.ask(one, key=one["user_id"]) for one in asked))
     return [{"error": answer["error"]} if answer["tier"] == "refused" else {"answer": answer} for answer in answers]
 
 
@@ -78,6 +75,8 @@ def main() -> None:
     ask = {"assay": assay, "faust": faust, "librdkafka": librdkafka, "librdkafka-crc32": librdkafka_crc32}[client]
     for transaction, line in zip(asked, asyncio.run(ask(bootstrap, transactions, reply_topic, asked)), strict=True):
         print(json.dumps({"asked": transaction["transaction_id"], **line}))
+    sys.stdout.flush()
+    os._exit(0)  # a Faust app in client mode does not end when it is stopped: its consumer's thread goes on
 
 
 if __name__ == "__main__":

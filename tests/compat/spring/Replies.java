@@ -9,6 +9,7 @@ public class Replies {
     public static ContainerProperties ownPartition(String topic, int partition) {
         var replies = new ContainerProperties(new TopicPartitionOffset(topic, partition, SeekPosition.END));
         replies.setGroupId(topic + "-" + partition);
+        replies.setPollTimeout(250); // start() waits until the first poll has ended; by default that takes five seconds
         return replies;
     }
 
