@@ -13,7 +13,7 @@ FROM ?= 0
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(shell [ -t 2 ] || echo --quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint lock docs demo bench bench-entities bench-models bench-recovery reasons chaos sim security wheel clean
+.PHONY: help setup test lint lock docs demo bench bench-entities bench-models bench-recovery reasons handbook chaos compat sim security wheel clean
 
 help: ## show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ bench-recovery: setup ## measure: profiles read back from the changelog, and the
 	@$(BIN)/assay services fetch
 	@$(BIN)/python perf/recovery.py $(ARGS)
 
+handbook: setup ## score the Handbook's transactions by its own protocol (HANDBOOK=file; ARGS=--choosing)
+	@HANDBOOK="$(HANDBOOK)" $(BIN)/python perf/handbook.py $(ARGS)
+
 chaos: setup ## kill, stop and cut off real workers under traffic, and check every verdict (KILLS=100)
 	@$(BIN)/assay services fetch
 	@$(BIN)/python -m tests.chaos --kills $(KILLS) $(ARGS)
@@ -78,6 +81,10 @@ chaos: setup ## kill, stop and cut off real workers under traffic, and check eve
 security: setup ## log in by each way, as each role, and try what is allowed and what is not
 	@$(BIN)/assay services fetch
 	@$(BIN)/python -m tests.integration.security_matrix
+
+compat: setup ## let clients of Java, Node and Python ask a real worker, and check every answer
+	@$(BIN)/assay services fetch
+	@$(BIN)/python -m tests.compat $(ARGS)
 
 docs: setup ## make the generated pages anew
 	$(BIN)/python -m assay.deploy.settings_page > docs/settings.md
