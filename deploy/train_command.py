@@ -118,4 +118,10 @@ def _show(bundle: Any) -> None:
                 f"{quality['money_saved']:,.0f}",
             )
         console.print(grid)
+    for count, why in (
+        (report["left_out"], "no label, or came again: not learnt from"),
+        (report["without_rate"], "no rate: no amount"),
+    ):
+        if count:
+            console.print(f"{count:,} transactions had {why}", highlight=False, soft_wrap=True)
     console.print(f"Bundle {bundle.version[:12]} in {bundle.path}", highlight=False, soft_wrap=True)

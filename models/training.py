@@ -30,6 +30,7 @@ from assay.schemas.errors import InputError
 from assay.schemas.transaction import Transaction
 from assay.tables.batch_history import BatchHistory
 from assay.tables.changes import changes_of_labels
+from assay.tables.events import Events
 from assay.tables.features import DAY, LABEL_DELAY_S, MODEL_FEATURES, NAMES
 from assay.tables.rates import Rates
 from assay.tables.replay import events_of, replay_events
@@ -38,6 +39,7 @@ DAY_MS = 86_400_000
 LABEL_DELAY_DAYS = LABEL_DELAY_S / DAY
 LEAST_FRAUD = 10  # in the part that is learnt from, and in the one that is tuned on
 _AMOUNT = NAMES.index("amount")
+_ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # so that three numbers become one
 
 Features = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -77,7 +79,8 @@ def train(
 
     `batch`: the batch features that were loaded meanwhile. `label_delay_days`: how long after a payment its fraud became known;
     features of later payments count it from then on. `labelled`, bool (n,): what has no label (yet) is neither fraud nor
-    genuine; it fills the features of later payments, and nothing is learnt or measured on it.
+    genuine; it fills the features of later payments, and nothing is learnt or measured on it. Nor is it on a payment that comes
+    again: its first row counts.
 
     Raises InputError where there is too little fraud to learn from, BundleError where `out` can't be written.
     """
@@ -93,6 +96,14 @@ def train(
         done += count
         told("replay", done, len(fraud))
 
+    if len(events) and np.isnan(events["amount"]).all():
+        raise InputError(
+            "no amount can be converted: there is no rate for the currency of any payment",
+            expected=f"currencies among {', '.join(sorted(rates.currencies))}",
+            mend="correct the currency (--map currency=EUR), or give --rates",
+        )
+    firsts = first_times(events)
+    labelled = firsts if labelled is None else firsts & np.asarray(labelled, np.bool_)
     changes, known_before = changes_of_labels(events, fraud, round(label_delay_days * DAY_MS))
     features = replay_events(events, replayed, batch=batch, changes=changes, known_before=known_before)
     return train_on_features(
@@ -102,7 +113,7 @@ def train(
         out,
         costs=costs,
         split=split,
-        labelled=None if labelled is None else np.asarray(labelled, np.bool_),
+        labelled=labelled,
         label_delay_days=label_delay_days,
         seed=seed,
         nthread=nthread,
@@ -151,6 +162,8 @@ def train_on_features(
         "tiers": {tier.value: _quality(forest, tier, settings, *held_out, costs) for tier, settings in tiers.items()},
         "amount_alone": _judged(_amounts(features[held]), *held_out, *by_amount, costs),
         "label_delay_days": label_delay_days,
+        "left_out": 0 if labelled is None else int((~labelled).sum()),  # without a label, or repeated
+        "without_rate": int(np.isnan(features[:, _AMOUNT]).sum()),  # learnt from without their amount
     }
     report |= more_of(forest, [name for name, _ in members], tiers[Tier.FULL], *held_out, times_ms[held], seed)
     parity = parity_of(Form.COMPILED, forest, raw, tiers, *held_out)
@@ -190,6 +203,14 @@ def _quality(
     features = seen_in(features, tier)
     scores = Ensemble(forest, {tier: settings.calibration}).score(features, tier)[0]
     return _judged(scores, features, fraud, settings.thresholds.review, settings.thresholds.decline, costs)
+
+
+def first_times(events: Events) -> Flags:
+    """Which events are the first with their user and id, bool (n,)."""
+    mixed = events["id"][:, 0] ^ (events["id"][:, 1] * _ODD[0]) ^ (events["user"] * _ODD[1])
+    firsts = np.zeros(len(events), np.bool_)
+    firsts[np.unique(mixed, return_index=True)[1]] = True
+    return firsts
 
 
 def divide(
