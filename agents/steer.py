@@ -4,6 +4,7 @@ Read once at start. Activating another bundle or rules file from the control top
 for each micro-batch, so that replacing `judge` and `digests` is all that an activation has to do.
 """
 
+import logging
 from typing import Self
 
 import numpy as np
@@ -18,6 +19,8 @@ from assay.schemas.transaction import Transaction
 from assay.streams.settings import Settings
 from assay.tables.features import FEATURE_COUNT
 from assay.tables.rates import SHIPPED_RATES, Rates
+
+log = logging.getLogger("assay.worker")
 
 MADE_UP = {
     "transaction_id": "warm-up",
@@ -48,4 +51,6 @@ class InForce:
     def load(cls, settings: Settings) -> Self:
         """What the settings name. Raises BundleError, RulesError or RatesError, with the file named."""
         bundle = Bundle.load(settings.bundle, form=settings.model_form and Form(settings.model_form))
+        if differs := bundle.manifest.label_delay_differs:
+            log.warning("bundle %s: %s", settings.bundle, differs)
         return cls(bundle, Rules.load(settings.rules), Rates.load(settings.rates or SHIPPED_RATES))

@@ -5,11 +5,13 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from assay.agents.steer import InForce
 from assay.models.costs import NEVER, Costs, best_thresholds
 from assay.models.evaluate import at_thresholds, ranking
 from assay.models.quality import against_members, calibration, curves
 from assay.models.training import Split, train_on_features
 from assay.schemas.errors import InputError
+from assay.streams.settings import Settings
 from assay.tables.features import FEATURES
 
 
@@ -102,3 +104,11 @@ def test_only_fraud_is_no_history_to_learn_from(made_up, tmp_path):
 def test_the_share_of_fraud_of_a_month_may_fall_again():
     signs = {feature.name: feature.sign for feature in FEATURES}
     assert (signs["merchant_fraud_share_7d"], signs["merchant_fraud_share_30d"]) == (1, 0)
+
+
+def test_a_worker_says_that_its_bundle_was_trained_with_a_longer_label_delay(made_up, bundle, tmp_path, caplog):
+    train_on_features(*made_up, tmp_path / "late", label_delay_days=30)
+    InForce.load(Settings.load(bundle=bundle.path))
+    assert not caplog.records
+    InForce.load(Settings.load(bundle=tmp_path / "late"))
+    assert "after 30 days" in caplog.text
