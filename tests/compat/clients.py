@@ -15,6 +15,7 @@ from .questions import Line
 from .stand import Stand
 
 TIMEOUT_S = 110.0
+SHOWN_CHARACTERS = 4_000
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,11 @@ class Client:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        lines = [json.loads(line) for line in out.decode().splitlines() if line.startswith("{")]
-        assert process.returncode == 0, complaints.decode(errors="replace")[-3000:]
-        return lines
+        said = [
+            line for line in complaints.decode(errors="replace").splitlines() if not line.startswith("\tat ")
+        ]  # Java's stacks
+        assert process.returncode == 0, "\n".join(said)[-SHOWN_CHARACTERS:]
+        return [json.loads(line) for line in out.decode().splitlines() if line.startswith("{")]
 
 
 def _python() -> list[str]:

@@ -43,7 +43,7 @@ def _transaction(transaction_id: str, user_id: str, at_ms: int) -> dict[str, Any
         "amount": "12.50",
         "currency": "EUR",
         "timestamp": at_ms,
-        "merchant": {"id": "m-1", "category": "5411", "country": "DE"},
+        "merchant": {"id": f"merchant-of-{user_id}", "category": "5411", "country": "DE"},
         "instrument": {"id": f"token-{user_id}", "issuer_country": "DE"},
         "channel": "ecom",
     }

@@ -17,6 +17,6 @@ async function ask(line) {
 }
 
 const lines = (await text(process.stdin)).trim().split("\n");
-for (const answer of await Promise.all(lines.map(ask))) process.stdout.write(JSON.stringify(answer) + "\n");
+const answers = await Promise.all(lines.map(ask));
 await checkout.close();
-process.exit(0);
+process.stdout.write(answers.map((answer) => JSON.stringify(answer) + "\n").join(""), () => process.exit(0));

@@ -1,9 +1,11 @@
+import io.smallrye.config.SmallRyeConfigBuilder;
 import io.vertx.core.json.JsonObject;
 import java.io.FileReader;
 import java.util.ArrayList;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import org.eclipse.microprofile.config.spi.ConfigProviderResolver;
 import org.jboss.weld.environment.se.Weld;
 
 /** Asks about every transaction on stdin at once, and writes what each call ended with: one JSON object a line. */
@@ -20,6 +22,9 @@ public class Ask {
         System.setProperty(CHANNEL + "topic", arguments[1]);
         System.setProperty(CHANNEL + "reply.topic", arguments[2]);
         System.setProperty(CHANNEL + "reply.timeout", "60000");
+        // Known before the container starts: which of its extensions asks for it first is left to chance.
+        var config = new SmallRyeConfigBuilder().addDefaultSources().build();
+        ConfigProviderResolver.instance().registerConfig(config, Ask.class.getClassLoader());
         var checkout = new Weld().initialize().select(Checkout.class).get();
         checkout.start();
         var lines = new String(System.in.readAllBytes(), "UTF-8").lines().toList();
