@@ -150,8 +150,10 @@ def train_on_features(
     raw = [bytes(model.save_raw("ubj")) for _, model in members]
     forest = read_forest(raw, MODEL_FEATURES)
     tuned_on, held_out = (features[tune], fraud[tune]), (features[held], fraud[held])
-    tiers = {tier: _tune(forest, tier, *tuned_on, costs, _most_reviewed(times_ms[tune], split)) for tier in SCORED_TIERS}
-    by_amount = best_thresholds(_amounts(features[tune]), _amounts(features[tune]), fraud[tune], costs)
+    most_reviewed = _most_reviewed(times_ms[tune], split)
+    tiers = {tier: _tune(forest, tier, *tuned_on, costs, most_reviewed) for tier in SCORED_TIERS}
+    amounts = _amounts(features[tune])
+    by_amount = best_thresholds(amounts, amounts, fraud[tune], costs, most_reviewed)
     report = {
         "learnt_from": _part(learn, times_ms, fraud),
         "tuned_on": _part(tune, times_ms, fraud),
