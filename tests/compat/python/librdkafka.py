@@ -29,9 +29,10 @@ class Checkout:
         self._reader.start()
 
     def decide(self, transaction: Mapping[str, Any]) -> Future[dict[str, Any]]:
-        """The reply to come; wait for it with `.result(timeout=0.2)`, and take your own fallback action after that."""
+        """The reply to come: wait with `.result(timeout=0.2)`; after that `.cancel()` it, and take your own fallback action."""
         correlation, reply = uuid.uuid4().bytes, Future[dict[str, Any]]()
         self._waiting[correlation] = reply  # before it is sent, or a quick reply would find nobody
+        reply.add_done_callback(lambda _: self._waiting.pop(correlation, None))
         self._producer.produce(
             self._transactions,
             key=transaction["user_id"],
@@ -47,8 +48,8 @@ class Checkout:
             if record is None or record.error():
                 continue
             headers = dict(record.headers() or [])
-            reply = self._waiting.pop(headers.get("correlation-id", b""), None)
-            if reply is None:
+            reply = self._waiting.get(headers.get("correlation-id", b""))
+            if reply is None or not reply.set_running_or_notify_cancel():
                 continue  # late, or sent twice: the first one counts
             body = json.loads(record.value())
             if "assay-error" in headers:
