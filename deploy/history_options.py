@@ -57,6 +57,14 @@ BatchFile = Annotated[
 BatchDelay = Annotated[
     float, typer.Option("--batch-delay", min=0, help="Hours from the as-of time of such a value until it was loaded.")
 ]
+OutcomesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--outcomes",
+        help="What became of the payments, and when it became known: JSON lines as on the outcomes topic. In place of "
+        "--label-delay; and of labels, where the table has none.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object for a machine to read.")]
 
 

@@ -14,6 +14,7 @@ from assay.deploy.history_options import (
     LabelDelay,
     Map,
     MapFile,
+    OutcomesFile,
     RatesFile,
     SkipRefused,
     Table,
@@ -42,6 +43,7 @@ def train(
         float | None, typer.Option(min=0, help="As many as people can do; else as many as pay off by the costs.")
     ] = None,
     skip_refused: SkipRefused = False,
+    outcomes: OutcomesFile = None,
     batch_features: BatchFile = None,
     batch_delay: BatchDelay = 0.0,
     rates: RatesFile = None,
@@ -57,6 +59,7 @@ def train(
       assay train tx.csv --out bundle --map user_id=customer --map amount=cents/100 --map currency=EUR --label is_fraud
       assay train history.parquet --out bundle --from 2026-01-01 --until 2026-03-01 --gap 7
       assay train history.parquet --out bundle --reviews-a-day 200
+      assay train history.parquet --out bundle --outcomes outcomes.jsonl
       assay train history.parquet --out bundle --batch-features dispute-rates.parquet --batch-delay 3
     """
     from assay.deploy.progress_bars import progress_bars
@@ -69,14 +72,15 @@ def train(
     settings = Settings.load(bundle=out, rates=rates)
     check_writable(settings.bundle)
     batch = batch_history(batch_features, batch_delay)
-    history, left_out = read(table, map_, map_file, label, from_, until, skip_refused, need_labels=True)
+    history, left_out = read(table, map_, map_file, label, from_, until, skip_refused, need_labels=outcomes is None)
     with progress_bars() as report:
         bundle = make(
             history,
-            history.labels if history.labels is not None else (),
+            history.labels,
             settings.bundle,
             rates=Rates.load(settings.rates or SHIPPED_RATES),
             batch=batch,
+            outcomes=outcomes,
             label_delay_days=label_delay,
             labelled=history.labelled,
             split=Split(holdout=holdout, warm_up_days=warm_up, gap_days=gap, reviews_a_day=reviews_a_day),

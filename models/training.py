@@ -7,6 +7,7 @@ Features come from the same fold as the stream's. Nothing that came later teache
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from assay.models.form_parity import Form
 from assay.models.forms import check, parity_of
 from assay.models.manifest import SCORED_TIERS, Thresholds, TierSettings
 from assay.models.members import MAX_TREES, grow
+from assay.models.outcome_history import outcome_history
 from assay.models.quality import more_of
 from assay.models.reasons import SHIPPED
 from assay.schemas.decision import Tier
@@ -32,6 +34,7 @@ from assay.tables.batch_history import BatchHistory
 from assay.tables.changes import changes_of_labels
 from assay.tables.events import Events
 from assay.tables.features import DAY, LABEL_DELAY_S, MODEL_FEATURES, NAMES
+from assay.tables.outcomes import thousandths
 from assay.tables.rates import Rates
 from assay.tables.replay import events_of, replay_events
 
@@ -62,11 +65,12 @@ class Split:
 
 def train(
     transactions: Iterable[Transaction],
-    labels: npt.ArrayLike,
+    labels: npt.ArrayLike | None,
     out: Path,
     *,
     rates: Rates,
     batch: BatchHistory | None = None,
+    outcomes: Path | None = None,
     label_delay_days: float = LABEL_DELAY_DAYS,
     costs: Costs | None = None,
     split: Split | None = None,
@@ -78,15 +82,20 @@ def train(
     """Train on transactions in the order of their time with their labels, bool (n,), True for fraud; write the bundle to `out`.
 
     `batch`: the batch features that were loaded meanwhile. `label_delay_days`: how long after a payment its fraud became known;
-    features of later payments count it from then on. `labelled`, bool (n,): what has no label (yet) is neither fraud nor
-    genuine; it fills the features of later payments, and nothing is learnt or measured on it. Nor is it on a payment that comes
-    again: its first row counts.
+    features of later payments count it from then on. `outcomes`: a file that says when what became of them was known
+    (`models.outcome_history`), in place of that; and what they were, where `labels` is None. `labelled`, bool (n,): what has no
+    label (yet) is neither fraud nor genuine; it fills the features of later payments, and nothing is learnt or measured on it.
+    Nor is it on a payment that comes again: its first row counts.
 
     Raises InputError where there is too little fraud to learn from, BundleError where `out` can't be written.
     """
-    fraud = np.asarray(labels, np.bool_)
     told: Progress = progress or _silent
-    events = events_of(_counted(transactions, len(fraud), told), rates)
+    whole: list[int] = []
+    events = events_of(_counted(transactions, whole, told), rates)
+    heard = None if outcomes is None else outcome_history(outcomes, events, whole)
+    fraud = np.asarray(labels if labels is not None or heard is None else heard.fraud, np.bool_)
+    if labels is None and heard is not None:
+        labelled = heard.labelled
     if len(events) != len(fraud):
         raise InputError("transactions and labels differ in number", expected=f"{len(events)} labels", got=str(len(fraud)))
     done = 0
@@ -104,7 +113,10 @@ def train(
         )
     firsts = first_times(events)
     labelled = firsts if labelled is None else firsts & np.asarray(labelled, np.bool_)
-    changes, known_before = changes_of_labels(events, fraud, round(label_delay_days * DAY_MS))
+    if heard is None:
+        changes, known_before = changes_of_labels(events, fraud, round(label_delay_days * DAY_MS))
+    else:
+        changes, known_before = heard.changes, heard.known_before
     features = replay_events(events, replayed, batch=batch, changes=changes, known_before=known_before)
     return train_on_features(
         features,
@@ -240,8 +252,11 @@ def divide(
     return learn, tune, held
 
 
-def _counted(transactions: Iterable[Transaction], total: int, told: Progress) -> Iterable[Transaction]:
+def _counted(transactions: Iterable[Transaction], whole: list[int], told: Progress) -> Iterable[Transaction]:
+    """The same, with the amount of each, in thousandths of its own currency, put into `whole`."""
+    total = length_hint(transactions)
     for number, transaction in enumerate(transactions, 1):
+        whole.append(thousandths(transaction.amount))
         if number % 1000 == 0 or number == total:
             told("read", number, total)
         yield transaction

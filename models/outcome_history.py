@@ -1,0 +1,142 @@
+"""What outcomes of a file say of a history: as changes to the risk windows when they became known, and as labels in the end.
+
+The file has the records of the outcomes topic, one JSON object a line. In the stream an outcome is known once it is appended;
+of a file `known_at` has to stand for that.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from assay.schemas.errors import InputError
+from assay.schemas.outcome import Outcome, read_outcome
+from assay.tables.changes import CHANGE, CHANGED_KINDS, Changes
+from assay.tables.digests import OFFLINE
+from assay.tables.events import Events
+from assay.tables.outcomes import Heard, Known, Paid, effect, label, with_heard
+
+MATURE_DAYS = 90.0  # by then what was fraud is known to be: the contract's default
+DAY_MS = 86_400_000
+
+Progress = Callable[[str, int, int], None]
+
+
+class Told(NamedTuple):
+    """One outcome of the file, as little of it as is needed."""
+
+    event: int  # number of its transaction
+    heard: Heard
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeHistory:
+    """What became of the transactions of n events.
+
+    Attributes:
+        changes: CHANGE (m,), in the order in which they became known.
+        known_before: int64 (m,), ascending: the number of the event that each is known before.
+        fraud: bool (n,), what they are known to be in the end.
+        labelled: bool (n,), whether that is known: somebody has said so, or so long has passed that somebody would have.
+        outcomes, unknown: of the file; and those of them whose transaction is not in the history.
+    """
+
+    changes: Changes
+    known_before: npt.NDArray[np.int64]
+    fraud: npt.NDArray[np.bool_]
+    labelled: npt.NDArray[np.bool_]
+    outcomes: int
+    unknown: int
+
+
+def outcome_history(path: Path, events: Events, whole: Sequence[int], mature_days: float = MATURE_DAYS) -> OutcomeHistory:
+    """Of events (n,) in the order of their time, digested under `OFFLINE`.
+
+    whole (n,): amounts in thousandths of a major unit of each one's own currency. A transaction that comes again is told of at
+    its first row. Raises InputError, which names the line that can't be used.
+    """
+    told, count = _told(path, events)
+    if not told:
+        raise InputError(
+            f"{path}: none of its {count:,} outcomes is of a transaction of the history",
+            expected="outcomes with the user_id and transaction_id of transactions",
+            mend="see that both files are of the same time, and that --map names the columns of these ids",
+        )
+    times = np.maximum.accumulate(events["time_ms"])
+    known: dict[int, Known] = {}
+    rows: list[tuple[int, int]] = []
+    effects = []
+    for event, heard in told:
+        paid = Paid(whole[event], round(float(np.nan_to_num(events["amount"][event])) * 1000))
+        before = known.get(event, ())
+        known[event] = after = with_heard(before, heard)
+        if change := effect(after, paid) - effect(before, paid):
+            rows.append((event, max(int(np.searchsorted(times, heard.known_at_ms)), event + 1)))
+            effects.append((change.issuer_declined, change.disputed, change.fraud, change.thousandths))
+    fraud, labelled = np.zeros(len(events), np.bool_), times <= times[-1] - mature_days * DAY_MS
+    for event, heard_of in known.items():
+        if said := label(heard_of):
+            fraud[event], labelled[event] = said == "fraud", said != "disputed"
+    changes, known_before = _changes(events, rows, effects)
+    return OutcomeHistory(changes, known_before, fraud, labelled, count, count - len(told))
+
+
+def _told(path: Path, events: Events) -> tuple[list[Told], int]:
+    """The outcomes of transactions of the history, in the order in which they became known; and how many there are in all."""
+    names = np.stack([events["user"], *events["id"].T], axis=1)
+    numbers: dict[bytes, int] = {}
+    for number, name in enumerate(names):
+        numbers.setdefault(name.tobytes(), number)
+    told, count = [], 0
+    for outcome in _read(path):
+        count += 1
+        name = OFFLINE.of64(outcome.user_id).to_bytes(8, "little") + OFFLINE.of128(outcome.transaction_id)
+        if (event := numbers.get(name)) is not None:
+            told.append(Told(event, Heard.of(outcome, OFFLINE)))
+    return sorted(told, key=lambda one: one.heard), count
+
+
+def _read(path: Path) -> Iterator[Outcome]:
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    try:
+                        yield read_outcome(line)
+                    except (ValueError, ArithmeticError) as error:
+                        raise _refused(path, number, error) from None
+    except OSError as error:
+        raise InputError(
+            f"{path} can't be read", expected="outcomes, one JSON object a line", got=str(error.strerror)
+        ) from None
+
+
+def _refused(path: Path, number: int, error: Exception) -> InputError:
+    first = error.errors(include_url=False, include_input=False)[0] if isinstance(error, ValidationError) else None
+    field, why = (".".join(map(str, first["loc"])), first["msg"]) if first else ("the line", str(error))
+    return InputError(
+        f"{path}, line {number}: {field or 'the line'} can't be used",
+        expected="an outcome as on the outcomes topic (docs/outcomes.md)",
+        got=why,
+        mend="correct the line, or leave it out",
+    )
+
+
+def _changes(
+    events: Events, rows: Sequence[tuple[int, int]], effects: Sequence[tuple[int, int, int, int]]
+) -> tuple[Changes, npt.NDArray[np.int64]]:
+    """`rows`: (event, known before which event) of each, in the order in which they became known."""
+    changes = np.zeros(len(rows), CHANGE)
+    if not rows:
+        return changes, np.zeros(0, np.int64)
+    places = np.array(rows, np.int64)
+    for name in ("offset", "time_ms", *CHANGED_KINDS):
+        changes[name] = events[name][places[:, 0]]
+    for name, column in zip(("issuer_declines", "disputes", "frauds", "thousandths"), np.array(effects).T, strict=True):
+        changes[name] = column
+    order = np.argsort(places[:, 1], kind="stable")
+    return changes[order], places[order, 1]
