@@ -89,6 +89,7 @@ compat: setup ## let clients of Java, Node and Python ask a real worker, and che
 docs: setup ## make the generated pages anew
 	$(BIN)/python -m assay.deploy.settings_page > docs/settings.md
 	$(BIN)/python -m assay.deploy.features_page > docs/features.md
+	$(BIN)/python -m assay.deploy.schemas_files docs/schemas
 
 sim: setup ## simulate workers and all that goes wrong, from seeds (SEEDS=1000 FROM=0, or SEED=17 with its trace)
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --from $(FROM)) $(ARGS)
