@@ -13,6 +13,7 @@ import jiter
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from assay.schemas.card_number import holds_card_number, may_hold_card_number, path_of_card_number, texts
+from assay.schemas.cloudevents import STRUCTURED, data_of
 from assay.schemas.headers import CONTENT_TYPE_HEADER, Envelope, Header, ReplyAddress, read_headers
 from assay.schemas.limits import (
     LATE_AFTER_MS,
@@ -71,8 +72,13 @@ def parse_json(value: bytes) -> object:
     return jiter.from_json(value, float_mode="decimal", allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True)
 
 
+def parse_event(value: bytes) -> object:
+    """The data of a structured CloudEvent. Raises ValueError, and Refused."""
+    return data_of(parse_json(value))
+
+
 # Media type -> how a body of it is read. An absent content type is "".
-PARSERS: dict[str, Parser] = {"": parse_json, "application/json": parse_json}
+PARSERS: dict[str, Parser] = {"": parse_json, "application/json": parse_json, STRUCTURED: parse_event}
 
 
 @lru_cache(MAX_CACHED_HEADER_FORMS)
