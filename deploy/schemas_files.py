@@ -27,7 +27,7 @@ MODELS: Final[dict[str, type[BaseModel]]] = {
 
 def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of one kind of value, by its name in `MODELS`."""
-    schema: dict[str, Any] = _first_paragraphs(MODELS[name].model_json_schema())
+    schema: dict[str, Any] = _portable(MODELS[name].model_json_schema())
     return {"$schema": DIALECT} | schema
 
 
@@ -36,15 +36,17 @@ def schema_file(name: str) -> str:
     return json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n"
 
 
-def _first_paragraphs(node: Any) -> Any:
-    """Descriptions without what follows their first paragraph: examples for those who read the code."""
+def _portable(node: Any) -> Any:
+    """Without patterns of Unicode properties, which validators in Python can't compile, and with the first paragraph of
+    descriptions: what follows are examples for those who read the code."""
     if isinstance(node, list):
-        return [_first_paragraphs(item) for item in node]
+        return [_portable(item) for item in node]
     if not isinstance(node, dict):
         return node
     return {
-        name: value.split("\n\n", 1)[0] if name == "description" and isinstance(value, str) else _first_paragraphs(value)
+        name: value.split("\n\n", 1)[0] if name == "description" and isinstance(value, str) else _portable(value)
         for name, value in node.items()
+        if not (name == "pattern" and isinstance(value, str) and "\\p{" in value)
     }
 
 

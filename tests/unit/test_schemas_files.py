@@ -47,6 +47,11 @@ def test_a_schema_keeps_what_was_released(name: str) -> None:
     assert broken(released, schema_of(name)) == []
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_no_pattern_needs_unicode_properties(name: str) -> None:
+    assert "\\\\p{" not in schema_file(name)
+
+
 def test_an_added_optional_field_is_compatible() -> None:
     now = schema_of("outcome")
     now["properties"]["added"] = {"type": "string"}
