@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("simulate_command", "Make up payments, some fraudulent: into a file, or onto Kafka."),
     "train": ("train_command", "Make a model bundle from transactions with labels."),
     "score": ("score_command", "Score a file of transactions, offline."),
+    "backtest": ("backtest_command", "What a change of models or rules would have done, in money."),
     "features": ("features", "Show how fresh each feature is, and load batch features."),
     "send": ("send_command", "Send one transaction and wait for its decision."),
     "outcome": ("outcome_command", "Tell what became of a transaction."),

@@ -27,6 +27,9 @@ Label = Annotated[
 From = Annotated[
     datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], metavar="DAY", help="First day that is read (UTC).")
 ]
+Since = Annotated[
+    datetime | None, typer.Option("--since", formats=["%Y-%m-%d"], metavar="DAY", help="First day that is read (UTC).")
+]
 Until = Annotated[
     datetime | None,
     typer.Option("--until", formats=["%Y-%m-%d"], metavar="DAY", help="First day that is no longer read (UTC)."),

@@ -1,7 +1,7 @@
 """Judging past transactions as the stream would have: the same fold, the same judge, and what that would have saved."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,17 @@ from assay.schemas.decision import Action, Tier
 from assay.schemas.limits import MAX_BATCH_TRANSACTIONS
 from assay.schemas.transaction import Transaction
 from assay.tables.batch_history import BatchHistory
-from assay.tables.changes import changes_of_labels
+from assay.tables.changes import Changes, changes_of_labels
+from assay.tables.events import Events
 from assay.tables.features import DAY, LABEL_DELAY_S, NAMES
+from assay.tables.outcomes import thousandths
 from assay.tables.rates import Rates
 from assay.tables.replay import events_of, replay_events
 
 _AMOUNT = NAMES.index("amount")
 
 Progress = Callable[[str, int, int], None]
+ChangesOf = Callable[[Events, Sequence[int]], tuple[Changes, npt.NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +48,21 @@ def judge_history(
     first: int = 0,
     tier: Tier = Tier.FULL,
     label_delay_days: float = LABEL_DELAY_S / DAY,
+    changes: ChangesOf | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Judged]:
     """Verdicts of a history in micro-batches, in its order, from row `first` on; the rows before only fill the profiles.
 
     `batch`: the batch features that were loaded meanwhile. `label_delay_days`: how long after a payment its label became known,
-    where there are labels; later payments count it from then on. Raises InputError where a row can't be used.
+    where there are labels; later payments count it from then on. `changes`: says so in place of labels, of all events and the
+    amounts of their transactions, in thousandths of their own currency (`models.outcome_history`).
+
+    Raises InputError where a row can't be used.
     """
     told = progress or (lambda stage, done, total: None)
     total = len(history)
-    events = events_of(_counted(history, told), rates)
+    whole: list[int] = []
+    events = events_of(_counted(history, whole, told), rates)
     done = 0
 
     def replayed(count: int) -> None:
@@ -63,8 +71,11 @@ def judge_history(
         told("replay", done, total)
 
     fraud = np.zeros(total, np.bool_) if history.labels is None else history.labels
-    changes, known_before = changes_of_labels(events, fraud, round(label_delay_days * DAY_MS))
-    features = replay_events(events, replayed, batch=batch, changes=changes, known_before=known_before)
+    if changes is None:
+        known, known_before = changes_of_labels(events, fraud, round(label_delay_days * DAY_MS))
+    else:
+        known, known_before = changes(events, whole)
+    features = replay_events(events, replayed, batch=batch, changes=known, known_before=known_before)
     for start in range(first, total, MAX_BATCH_TRANSACTIONS):
         stop = min(start + MAX_BATCH_TRANSACTIONS, total)
         transactions = history.part(start, stop)
@@ -73,8 +84,9 @@ def judge_history(
         told("judge", stop - first, total - first)
 
 
-def _counted(history: History, told: Progress) -> Iterator[Transaction]:
+def _counted(history: History, whole: list[int], told: Progress) -> Iterator[Transaction]:
     for number, transaction in enumerate(history, 1):
+        whole.append(thousandths(transaction.amount))
         if number % 1000 == 0 or number == len(history):
             told("read", number, len(history))
         yield transaction

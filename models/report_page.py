@@ -7,15 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-_WIDTH, _HEIGHT, _EDGE = 320, 240, 34
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2em auto; padding: 0 1em; color: #1d2733 }
-table { border-collapse: collapse; margin: .5em 0 } td, th { padding: .15em .8em .15em 0; text-align: right }
-td:first-child, th:first-child { text-align: left } th { border-bottom: 1px solid #9aa }
-figure { display: inline-block; margin: 0 1em 1em 0 } figcaption { font-size: 13px }
-svg text { font: 11px system-ui, sans-serif; fill: #456 }
-"""
+from assay.models.html_page import document, table
 
+_WIDTH, _HEIGHT, _EDGE = 320, 240, 34
 Points = Sequence[tuple[float, float]]
 
 
@@ -29,10 +23,9 @@ def page(report: Mapping[str, Any]) -> str:
     ]
     if "curves" in report:
         parts += [_members(report["ensemble"]), "<h2>Curves of the tier full</h2>", *_plots(report)]
-        parts += ["<h2>What scores rest on</h2>", _table(report["importance"][:20])]
-        parts += ["<h2>Week by week</h2>", _table(report["weeks"]), "<h2>By segment</h2>", _table(report["segments"])]
-    head = f'<meta charset="utf-8"><title>Training report</title><style>{_STYLE}</style>'
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
+        parts += ["<h2>What scores rest on</h2>", table(report["importance"][:20])]
+        parts += ["<h2>Week by week</h2>", table(report["weeks"]), "<h2>By segment</h2>", table(report["segments"])]
+    return document("Training report", parts)
 
 
 def _parts(report: Mapping[str, Any]) -> str:
@@ -40,7 +33,7 @@ def _parts(report: Mapping[str, Any]) -> str:
     kept = [{key: row[key] for key in ("part", "transactions", "fraud")} for row in rows]
     trees = ", ".join(f"{name} {count}" for name, count in report["members"].items())
     delay = report.get("label_delay_days", "?")
-    return f"{_table(kept)}<p>Trees: {escape(trees)}. Seed {report['seed']}. Fraud known after {delay} days.</p>"
+    return f"{table(kept)}<p>Trees: {escape(trees)}. Seed {report['seed']}. Fraud known after {delay} days.</p>"
 
 
 def _tiers(report: Mapping[str, Any]) -> str:
@@ -54,7 +47,7 @@ def _tiers(report: Mapping[str, Any]) -> str:
         {"tier": name, **{key: quality[key] for key in shown}, "costs beside full": round(full - quality["money_saved"], 2)}
         for name, quality in named
     ]
-    return _table(rows)
+    return table(rows)
 
 
 def _members(ensemble: Mapping[str, Any]) -> str:
@@ -99,17 +92,3 @@ def _plot(caption: str, points: Points, *, diagonal: bool = False) -> str:
         f'<svg width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="{escape(caption)}">{frame}{marks}{even}{curve}</svg>'
     )
     return f"<figure>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
-        return ""
-    heads = "".join(f"<th>{escape(str(name).replace('_', ' '))}</th>" for name in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{escape(_shown(value))}</td>" for value in row.values()) + "</tr>" for row in rows)
-    return f"<table><tr>{heads}</tr>{body}</table>"
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.4f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
