@@ -1,6 +1,7 @@
 """One more than a file may have (invariant I5): refused, with the file named."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -62,11 +63,13 @@ def test_i5_max_bundle_file_bytes_one_more_is_refused(
     bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a smaller limit: 64 MiB would say no more."""
-    largest = max(file["size"] for file in json.loads((bundle_path / MANIFEST).read_text())["files"].values())
+    sizes = {name: file["size"] for name, file in json.loads((bundle_path / MANIFEST).read_text())["files"].items()}
+    name = max(sizes, key=sizes.__getitem__)
+    largest = sizes[name]
     monkeypatch.setattr(bundles, "MAX_BUNDLE_FILE_BYTES", largest)
     assert Bundle.load(bundle_path).manifest
     monkeypatch.setattr(bundles, "MAX_BUNDLE_FILE_BYTES", largest - 1)
-    with pytest.raises(BundleError, match=r"\.ubj"):
+    with pytest.raises(BundleError, match=re.escape(name)):
         Bundle.load(bundle_path)
 
 
