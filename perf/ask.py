@@ -125,7 +125,7 @@ def line(found: Found) -> dict[str, Any]:
     rate = max(rate for _, rate in found)
 
     def median(how: str, rate: int, name: str) -> float:
-        return statistics.median(getattr(one, name) for one in found[how, rate])
+        return round(statistics.median(getattr(one, name) for one in found[how, rate]), 1)
 
     figures: dict[str, Any] = {
         "p50_ms": median("client", rate, "p50_ms"),
