@@ -58,7 +58,7 @@ async def _export(
         written = 0
         with transactions.open("wb") as file:
             for partition in range(partitions):
-                first, end = await _span(log, topic, partition, since_ms)
+                first, end = await log.bounds_since(topic, partition, since_ms)
                 async for records in log.records(topic, partition, first, end):
                     report(f"partition {partition}", records[-1].offset + 1 - first, end - first)
                     for request in decode(records).requests:
@@ -70,21 +70,13 @@ async def _export(
     return written
 
 
-async def _span(log: Log, topic: str, partition: int, since_ms: int | None) -> tuple[int, int]:
-    first, end = await log.bounds(topic, partition)
-    if since_ms is not None:
-        found = await log.first_since(topic, partition, since_ms)
-        first = end if found is None else found
-    return first, end
-
-
 async def _outcomes(
     log: Log, settings: Settings, since_ms: int | None, partitions: int, file: IO[bytes], report: Report
 ) -> dict[Name, Known]:
     """What was heard, by transaction; and into `file`, each as known when it was appended, which is when features saw it."""
     known: dict[Name, Known] = {}
     for partition in range(partitions):
-        first, end = await _span(log, settings.outcomes, partition, since_ms)
+        first, end = await log.bounds_since(settings.outcomes, partition, since_ms)
         async for records in log.records(settings.outcomes, partition, first, end):
             report("outcomes", records[-1].offset + 1 - first, end - first)
             for record in records:
@@ -101,7 +93,7 @@ async def _declined(log: Log, settings: Settings, since_ms: int | None, partitio
     """The transactions that were declined then."""
     declined = set()
     for partition in range(partitions):
-        first, end = await _span(log, settings.decisions, partition, since_ms)
+        first, end = await log.bounds_since(settings.decisions, partition, since_ms)
         async for records in log.records(settings.decisions, partition, first, end):
             report("decisions", records[-1].offset + 1 - first, end - first)
             for record in records:

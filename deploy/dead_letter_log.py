@@ -111,10 +111,7 @@ async def letters(
     """All dead letters that were appended at `since_ms` (epoch) or later, partition by partition."""
     topic = settings.dead_letters
     for partition in range(partitions):
-        first, end = await log.bounds(topic, partition)
-        if since_ms is not None:
-            found = await log.first_since(topic, partition, since_ms)
-            first = end if found is None else found
+        first, end = await log.bounds_since(topic, partition, since_ms)
         async for records in log.records(topic, partition, first, end):
             report(f"partition {partition}", records[-1].offset + 1 - first, end - first)
             for record in records:

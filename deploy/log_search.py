@@ -1,8 +1,7 @@
 """Finding one record of a topic that is partitioned by user: the newest first, since what is asked for is mostly recent."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
-from aiokafka.partitioner import murmur2
 from aiokafka.structs import ConsumerRecord
 
 from assay.deploy.progress_bars import Report
@@ -10,6 +9,7 @@ from assay.deploy.rebuild_log import Log
 from assay.schemas.evidence import is_change
 from assay.schemas.source import Source
 from assay.streams.decision_reader import CLOCK_MARGIN_MS, source_of
+from assay.streams.partitioning import partition_of
 
 AT_ONCE = 20_000  # offsets
 EVIDENCE_WITHIN_MS = 3_600_000  # after its decision: it waits while Kafka is slow, and is dropped rather than kept longer
@@ -20,7 +20,7 @@ Matches = Callable[[ConsumerRecord], bool]
 async def newest(log: Log, topic: str, user: bytes, partitions: int, matches: Matches, report: Report) -> ConsumerRecord | None:
     """The newest record under that key that matches: in the key's own partition first, then wherever else a producer that
     partitions in another way may have put it. Raises ServiceError or KafkaError."""
-    own = (murmur2(user) & 0x7FFFFFFF) % partitions
+    own = partition_of(user, partitions)
     for partition in sorted(range(partitions), key=lambda number: number != own):
         first, end = await log.bounds(topic, partition)
         for stop in range(end, first, -AT_ONCE):
@@ -35,17 +35,11 @@ async def newest(log: Log, topic: str, user: bytes, partitions: int, matches: Ma
 
 async def evidence_of(log: Log, topic: str, source: Source, decided_ms: int) -> ConsumerRecord | None:
     """The evidence of the decision on that source, made at `decided_ms` (epoch). Raises ServiceError or KafkaError."""
-    async for record in _since(log, topic, source.partition, decided_ms - CLOCK_MARGIN_MS):
-        if source_of(record) == source and record.value is not None and not is_change(record.headers):
-            return record
-        if record.timestamp > decided_ms + EVIDENCE_WITHIN_MS:
-            break
+    first, end = await log.bounds_since(topic, source.partition, decided_ms - CLOCK_MARGIN_MS)
+    async for records in log.records(topic, source.partition, first, end):
+        for record in records:
+            if source_of(record) == source and record.value is not None and not is_change(record.headers):
+                return record
+            if record.timestamp > decided_ms + EVIDENCE_WITHIN_MS:
+                return None
     return None
-
-
-async def _since(log: Log, topic: str, partition: int, since_ms: int) -> AsyncIterator[ConsumerRecord]:
-    _, end = await log.bounds(topic, partition)
-    if (first := await log.first_since(topic, partition, since_ms)) is not None:
-        async for records in log.records(topic, partition, first, end):
-            for record in records:
-                yield record

@@ -125,11 +125,14 @@ class Log:
         first, end = await asyncio.gather(self._consumer.beginning_offsets([where]), self._consumer.end_offsets([where]))
         return first[where], end[where]
 
-    async def first_since(self, topic: str, partition: int, since_ms: int) -> int | None:
-        """The first offset of a partition that was appended at `since_ms` (epoch) or later; None where there is none."""
-        where = TopicPartition(topic, partition)
-        found = (await self._consumer.offsets_for_times({where: max(0, since_ms)}))[where]
-        return None if found is None else int(found.offset)
+    async def bounds_since(self, topic: str, partition: int, since_ms: int | None) -> tuple[int, int]:
+        """The same, from the first record on that was appended at `since_ms` (epoch) or later; None: from the beginning."""
+        first, end = await self.bounds(topic, partition)
+        if since_ms is not None:
+            where = TopicPartition(topic, partition)
+            found = (await self._consumer.offsets_for_times({where: max(0, since_ms)}))[where]
+            first = end if found is None else int(found.offset)
+        return first, end
 
     async def committed(self, topic: str = "") -> dict[int, int]:
         """The group's offsets of a topic (of the transactions), by partition; those that it has."""

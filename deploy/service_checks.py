@@ -8,13 +8,13 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
-from aiokafka.partitioner import murmur2
 from redis.crc import key_slot
 
 from assay.deploy.check import Check, fail, failure, ok, warn
 from assay.deploy.probes import KafkaFacts, ask_kafka, ask_redis, without_password
 from assay.streams.header_names import read_any_header_name
 from assay.streams.kafka import client_options, ssl_context
+from assay.streams.partitioning import partition_of
 from assay.streams.reading import stop
 from assay.streams.settings import Settings
 from assay.streams.topics import TopicSpec, configs_of, topic_specs
@@ -143,11 +143,6 @@ async def key_placement(settings: Settings, count: int) -> Check:
     finally:
         await stop(consumer)
     return judge_keys(looked, astray, keyless)
-
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """Where the Java clients' default partitioner puts a key."""
-    return int((murmur2(key) & 0x7FFFFFFF) % partitions)
 
 
 def judge_keys(looked: int, astray: int, keyless: int) -> Check:

@@ -15,12 +15,12 @@ import numpy.typing as npt
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.partitioner import murmur2
 from peers.job import CORRELATION
 
 from assay.schemas.errors import ServiceError
 from assay.streams.kafka import client_options
 from assay.streams.load import Payload
+from assay.streams.partitioning import partition_of
 from assay.streams.reading import assigned, connect
 from assay.streams.settings import Settings
 from assay.streams.topics import describe, ensure_topics
@@ -58,7 +58,7 @@ async def fill(settings: Settings, payloads: Sequence[Payload]) -> None:
         for first in range(0, len(payloads), FILL_BATCH):
             lanes: dict[int, Any] = {}
             for number, (key, value, _) in enumerate(payloads[first : first + FILL_BATCH], start=first):
-                partition = (murmur2(key) & 0x7FFFFFFF) % settings.partitions  # as Kafka's own partitioner does
+                partition = partition_of(key, settings.partitions)
                 if partition not in lanes:
                     lanes[partition] = producer.create_batch()
                 correlation = [(CORRELATION, b"%016x" % number)]

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
-from aiokafka.partitioner import murmur2
 
 from assay.schemas.headers import TIMEOUT_HEADER
 from assay.streams.client import CORRELATION_HEADER
 from assay.streams.load_results import Results, Snapshot
+from assay.streams.partitioning import partition_of
 from assay.streams.reading import REPLY_TOPIC, assigned, connect, partitions_of
 
 TICK_S = 0.005
@@ -168,7 +168,7 @@ class Load:
     async def _send(self, lanes: "list[_Lane]") -> None:
         by_key: dict[bytes, _Lane] = {}
         for key in {payload.key for payload in self._payloads}:
-            by_key[key] = lanes[(murmur2(key) & 0x7FFFFFFF) % len(lanes)]
+            by_key[key] = lanes[partition_of(key, len(lanes))]
         lane_of = [by_key[payload.key] for payload in self._payloads]
         self._start_s = time.monotonic() + 0.05  # what was just done is not to count
         number, count = 0, len(self._payloads)

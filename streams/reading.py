@@ -41,16 +41,15 @@ async def connect(starting: Awaitable[Result], options: Mapping[str, Any]) -> Re
     try:
         result = await asyncio.wait_for(starting, CONNECT_TIMEOUT_S)
     except (KafkaError, TimeoutError, OSError) as error:
-        raise await _not_connected(options, error) from error
-    if options.get("sasl_mechanism") == BEARER and await _refused(options) is not None:  # aiokafka does not notice
-        raise await _not_connected(options, None)
+        raise _not_connected(options, error, await _refused(options)) from error
+    if options.get("sasl_mechanism") == BEARER and (refused := await _refused(options)) is not None:  # aiokafka does not notice
+        raise _not_connected(options, refused, refused)
     return result
 
 
-async def _not_connected(options: Mapping[str, Any], error: Exception | None) -> ServiceError:
+def _not_connected(options: Mapping[str, Any], error: Exception, refused: Exception | None) -> ServiceError:
     where, protocol = options["bootstrap_servers"], options.get("security_protocol", "PLAINTEXT")
-    refused = await _refused(options)
-    if refused is None and protocol == "PLAINTEXT":
+    if protocol == "PLAINTEXT":
         return ServiceError(
             f"Kafka does not answer at {where}: {error!r}",
             expected="a broker at ASSAY_BOOTSTRAP_SERVERS",
@@ -65,6 +64,8 @@ async def _not_connected(options: Mapping[str, Any], error: Exception | None) ->
 
 async def _refused(options: Mapping[str, Any]) -> Exception | None:
     """Why the first broker does not let us in, which aiokafka only logs; None if that is not what is wrong."""
+    if options.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
+        return None  # it asks for nothing
     host, _, port = options["bootstrap_servers"].split(",")[0].strip().rpartition(":")
     how = {name: value for name, value in options.items() if name.startswith(("ssl_", "sasl_", "security_"))}
     try:

@@ -13,7 +13,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
-from aiokafka.partitioner import murmur2
 
 from assay.schemas import limits
 from assay.schemas.headers import Dialect, ReplyAddress, faust_response
@@ -22,6 +21,7 @@ from assay.schemas.reply_topics import ReplyTopics
 from assay.schemas.source import OutRecord
 from assay.streams.metrics import Metrics
 from assay.streams.outbox import Outbox
+from assay.streams.partitioning import partition_of
 from assay.streams.publisher import Batches
 from assay.streams.reading import connect
 
@@ -91,7 +91,7 @@ class Replies:
             self._look_for(address, record)
         else:
             key = record[0]
-            return topic, partition if partition is not None else ((murmur2(key) & 0x7FFFFFFF) % count if key else 0)
+            return topic, partition if partition is not None else (partition_of(key, count) if key else 0)
         return None
 
     def _warn_of(self, topic: str) -> None:

@@ -19,9 +19,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from assay.deploy import containers, kafka_local, probes
 from assay.deploy.check import Check
-from assay.deploy.service_checks import partition_of, service_checks
+from assay.deploy.service_checks import service_checks
 from assay.deploy.services import Running, down, services, up
 from assay.schemas.errors import ServiceError, TopologyError
+from assay.streams.partitioning import partition_of
 from assay.streams.settings import Settings
 from assay.streams.topics import ensure_topics
 

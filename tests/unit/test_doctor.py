@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 from assay.deploy import cli, local_checks
 from assay.deploy.check import State, attempt
 from assay.deploy.probes import KafkaFacts
-from assay.deploy.service_checks import judge_broker, judge_keys, judge_shards, judge_topics, partition_of, redis_check
+from assay.deploy.service_checks import judge_broker, judge_keys, judge_shards, judge_topics, redis_check
 from assay.schemas.errors import BundleError
+from assay.streams.partitioning import partition_of
 from assay.streams.settings import Settings
 from assay.streams.topics import topic_specs
 from assay.tables.redis_topology import Topology
