@@ -25,6 +25,7 @@ from assay.deploy.history_options import (
 )
 
 if TYPE_CHECKING:
+    from assay.models.history import History
     from assay.models.judge import Judge
 
 LEAST_WIDTH = 120  # a narrower terminal wraps lines, which is better than names cut off
@@ -93,10 +94,11 @@ def backtest(
 
             table, outcomes = stack.enter_context(exported(settings, from_, since, report))
         history, left_out = read(table, map_, map_file, label, since, until, skip_refused)
-        options = {"batch": batch, "label_delay_days": label_delay}
-        summary = _run(
-            history, now, changed, Rates.load(settings.rates or SHIPPED_RATES), outcomes, warm_up, examples, options, report
-        )
+        options = {
+            "rates": Rates.load(settings.rates or SHIPPED_RATES), "batch": batch, "first": history.first_after(warm_up),
+            "label_delay_days": label_delay, "progress": report,
+        }  # fmt: skip
+        summary = _run(history, now, changed, outcomes, examples, options)
     summary |= {"left_out": left_out, "what": {"before": _named(now), "after": _named(changed)}}
     _show(summary)
     if html is not None:
@@ -111,10 +113,9 @@ def backtest(
 
 
 def _run(
-    history: Any, now: "Judge", changed: "Judge", rates: Any, outcomes: Path | None, warm_up: float, examples: int,
-    options: dict[str, Any], report: Any,
-) -> dict[str, Any]:  # fmt: skip
-    """The summary of a comparison over a history."""
+    history: "History", now: "Judge", changed: "Judge", outcomes: Path | None, examples: int, options: dict[str, Any]
+) -> dict[str, Any]:
+    """The summary of a comparison over a history. options: of `judge_history`."""
     import numpy as np
 
     from assay.models.backtest import judge_history
@@ -122,7 +123,6 @@ def _run(
     from assay.models.history import DAY_MS
     from assay.models.outcome_history import OutcomeHistory, outcome_history
 
-    first = int(history.times_ms.searchsorted(history.times_ms[0] + warm_up * DAY_MS)) if warm_up else 0
     heard: list[OutcomeHistory] = []
 
     def changes(events: Any, whole: Any) -> Any:
@@ -131,8 +131,7 @@ def _run(
         return heard[0].changes, heard[0].known_before
 
     found = Comparison(examples)
-    told = options | {"first": first, "changes": changes if outcomes else None, "progress": report}
-    for judged in judge_history(history, now, rates, **told):
+    for judged in judge_history(history, now, changes=changes if outcomes else None, **options):
         found.add(judged, changed.judge(judged.transactions, judged.features, judged.verdicts.tier))
     if history.labels is not None:
         fraud, labelled = history.labels, history.labelled
@@ -140,6 +139,7 @@ def _run(
         fraud, labelled = heard[0].fraud, heard[0].labelled
     else:
         fraud, labelled = np.zeros((2, len(history)), np.bool_)
+    first = options["first"]
     days = max(1.0, float(history.times_ms[-1] - history.times_ms[first]) / DAY_MS)
     return found.summary(fraud[first:], labelled[first:], days, now.bundle.manifest.costs, first)
 

@@ -57,7 +57,6 @@ def score(
     from assay.deploy.progress_bars import progress_bars
     from assay.models.backtest import Tally, judge_history
     from assay.models.bundle import Bundle
-    from assay.models.history import DAY_MS
     from assay.models.judge import Judge
     from assay.models.rules import Rules
     from assay.schemas.decision import Tier
@@ -73,7 +72,7 @@ def score(
         judge = Judge(loaded, Rules.load(settings.rules))
         batch = batch_history(batch_features, batch_delay)
         history, left_out = read(table, map_, map_file, label, from_, until, skip_refused)
-        first = int(history.times_ms.searchsorted(history.times_ms[0] + warm_up * DAY_MS)) if warm_up else 0
+        first = history.first_after(warm_up)
         tally = Tally()
         known_rates = Rates.load(settings.rates or SHIPPED_RATES)
         with progress_bars() as report:

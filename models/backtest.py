@@ -12,6 +12,7 @@ from assay.models.costs import Costs
 from assay.models.evaluate import outcome, ranking
 from assay.models.history import DAY_MS, History
 from assay.models.judge import Judge, Verdicts
+from assay.models.progress import Progress, read_with_amounts, silent, steps
 from assay.schemas.decision import Action, Tier
 from assay.schemas.limits import MAX_BATCH_TRANSACTIONS
 from assay.schemas.transaction import Transaction
@@ -19,13 +20,11 @@ from assay.tables.batch_history import BatchHistory
 from assay.tables.changes import Changes, changes_of_labels
 from assay.tables.events import Events
 from assay.tables.features import DAY, LABEL_DELAY_S, NAMES
-from assay.tables.outcomes import thousandths
 from assay.tables.rates import Rates
 from assay.tables.replay import events_of, replay_events
 
 _AMOUNT = NAMES.index("amount")
 
-Progress = Callable[[str, int, int], None]
 ChangesOf = Callable[[Events, Sequence[int]], tuple[Changes, npt.NDArray[np.int64]]]
 
 
@@ -59,37 +58,22 @@ def judge_history(
 
     Raises InputError where a row can't be used.
     """
-    told = progress or (lambda stage, done, total: None)
+    told = progress or silent
     total = len(history)
     whole: list[int] = []
-    events = events_of(_counted(history, whole, told), rates)
-    done = 0
-
-    def replayed(count: int) -> None:
-        nonlocal done
-        done += count
-        told("replay", done, total)
-
+    events = events_of(read_with_amounts(history, whole, told), rates)
     fraud = np.zeros(total, np.bool_) if history.labels is None else history.labels
     if changes is None:
         known, known_before = changes_of_labels(events, fraud, round(label_delay_days * DAY_MS))
     else:
         known, known_before = changes(events, whole)
-    features = replay_events(events, replayed, batch=batch, changes=known, known_before=known_before)
+    features = replay_events(events, steps("replay", total, told), batch=batch, changes=known, known_before=known_before)
     for start in range(first, total, MAX_BATCH_TRANSACTIONS):
         stop = min(start + MAX_BATCH_TRANSACTIONS, total)
         transactions = history.part(start, stop)
         rows = features[start:stop]
         yield Judged(start, transactions, rows, judge.judge(transactions, rows, tier))
         told("judge", stop - first, total - first)
-
-
-def _counted(history: History, whole: list[int], told: Progress) -> Iterator[Transaction]:
-    for number, transaction in enumerate(history, 1):
-        whole.append(thousandths(transaction.amount))
-        if number % 1000 == 0 or number == len(history):
-            told("read", number, len(history))
-        yield transaction
 
 
 class Tally:

@@ -44,6 +44,10 @@ class History:
     def __len__(self) -> int:
         return self._frame.height
 
+    def first_after(self, days: float) -> int:
+        """The first row that lies so many days after the beginning."""
+        return int(self.times_ms.searchsorted(self.times_ms[0] + days * DAY_MS))
+
     def __iter__(self) -> Iterator[Transaction]:
         for start in range(0, len(self), _SLICE):
             yield from self.part(start, min(start + _SLICE, len(self)))

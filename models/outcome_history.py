@@ -4,7 +4,7 @@ The file has the records of the outcomes topic, one JSON object a line. In the s
 of a file `known_at` has to stand for that.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +22,6 @@ from assay.tables.outcomes import Heard, Known, Paid, effect, label, with_heard
 
 MATURE_DAYS = 90.0  # by then what was fraud is known to be: the contract's default
 DAY_MS = 86_400_000
-
-Progress = Callable[[str, int, int], None]
 
 
 class Told(NamedTuple):

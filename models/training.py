@@ -5,9 +5,8 @@
 Features come from the same fold as the stream's. Nothing that came later teaches what is asked about what came before.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from assay.models.forms import check, parity_of
 from assay.models.manifest import SCORED_TIERS, Thresholds, TierSettings
 from assay.models.members import MAX_TREES, grow
 from assay.models.outcome_history import outcome_history
+from assay.models.progress import Progress, read_with_amounts, silent, steps
 from assay.models.quality import more_of
 from assay.models.reasons import SHIPPED
 from assay.schemas.decision import Tier
@@ -34,7 +34,6 @@ from assay.tables.batch_history import BatchHistory
 from assay.tables.changes import changes_of_labels
 from assay.tables.events import Events
 from assay.tables.features import DAY, LABEL_DELAY_S, MODEL_FEATURES, NAMES
-from assay.tables.outcomes import thousandths
 from assay.tables.rates import Rates
 from assay.tables.replay import events_of, replay_events
 
@@ -47,9 +46,6 @@ _ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # so that 
 Features = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Times = npt.NDArray[np.int64]
-
-
-Progress = Callable[[str, int, int], None]  # (stage, how much of it is done, of how much)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +85,15 @@ def train(
 
     Raises InputError where there is too little fraud to learn from, BundleError where `out` can't be written.
     """
-    told: Progress = progress or _silent
+    told = progress or silent
     whole: list[int] = []
-    events = events_of(_counted(transactions, whole, told), rates)
+    events = events_of(read_with_amounts(transactions, whole, told), rates)
     heard = None if outcomes is None else outcome_history(outcomes, events, whole)
     fraud = np.asarray(labels if labels is not None or heard is None else heard.fraud, np.bool_)
     if labels is None and heard is not None:
         labelled = heard.labelled
     if len(events) != len(fraud):
         raise InputError("transactions and labels differ in number", expected=f"{len(events)} labels", got=str(len(fraud)))
-    done = 0
-
-    def replayed(count: int) -> None:
-        nonlocal done
-        done += count
-        told("replay", done, len(fraud))
-
     if len(events) and np.isnan(events["amount"]).all():
         raise InputError(
             "no amount can be converted: there is no rate for the currency of any payment",
@@ -117,7 +106,7 @@ def train(
         changes, known_before = changes_of_labels(events, fraud, round(label_delay_days * DAY_MS))
     else:
         changes, known_before = heard.changes, heard.known_before
-    features = replay_events(events, replayed, batch=batch, changes=changes, known_before=known_before)
+    features = replay_events(events, steps("replay", len(fraud), told), batch=batch, changes=changes, known_before=known_before)
     return train_on_features(
         features,
         events["time_ms"].astype(np.int64),
@@ -148,7 +137,7 @@ def train_on_features(
     progress: Progress | None = None,
 ) -> Bundle:
     """The same from features, float32 (n, F), with the time (epoch ms) and label of each row, and whether it has one."""
-    costs, split, told = costs or Costs(), split or Split(), progress or _silent
+    costs, split, told = costs or Costs(), split or Split(), progress or silent
     learn, tune, held = divide(times_ms, fraud, split, labelled)
     members = grow(
         features[learn],
@@ -250,20 +239,6 @@ def divide(
                 mend="give a longer history, or hold out less",
             )
     return learn, tune, held
-
-
-def _counted(transactions: Iterable[Transaction], whole: list[int], told: Progress) -> Iterable[Transaction]:
-    """The same, with the amount of each, in thousandths of its own currency, put into `whole`."""
-    total = length_hint(transactions)
-    for number, transaction in enumerate(transactions, 1):
-        whole.append(thousandths(transaction.amount))
-        if number % 1000 == 0 or number == total:
-            told("read", number, total)
-        yield transaction
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    pass
 
 
 def _amounts(features: Features) -> npt.NDArray[np.float64]:

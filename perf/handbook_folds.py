@@ -3,7 +3,6 @@
 Seven days to learn from, seven until labels are known, seven to test on. Who is known to be defrauded leaves the test.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -83,11 +82,3 @@ def _sums(entity: Numbers, time_s: Numbers, values: npt.NDArray[np.generic], day
     count, total = np.empty(len(keys)), np.empty(len(keys))
     count[order], total[order] = ends - begins, totals[ends] - totals[begins]
     return count, total
-
-
-def best_card_precision(payments: Payments, folds: Sequence[Fold]) -> float:
-    """What a score that knows all would reach."""
-    rows = [one.test for one in folds]
-    known = [payments.fraud[test].astype(np.float64) for test in rows]
-    parts = zip(known, rows, strict=True)
-    return float(np.mean([card_precision(s, payments.day[r], payments.customer[r], payments.fraud[r]) for s, r in parts]))
