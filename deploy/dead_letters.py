@@ -138,25 +138,17 @@ def resubmit(
 
     from assay.deploy.dead_letter_log import Place, send_again
     from assay.deploy.progress_bars import progress_bars
-    from assay.schemas.errors import InputError, SettingError
+    from assay.schemas.errors import SettingError
     from assay.streams.settings import Settings
 
     if bool(places) == bool(code):
         raise SettingError("which dead letters?", expected="PARTITION/OFFSET of each, or --code", mend="name one of them")
     if value is not None and len(places or ()) != 1:
         raise SettingError("--value is the body of one record", expected="one PARTITION/OFFSET", got=str(len(places or ())))
-    try:
-        body = None if value is None else value.read_bytes()
-    except OSError as error:
-        raise InputError(f"{value} can't be read", got=str(error.strerror)) from error
-    if places:
-        chosen = asyncio.run(_named([Place.parse(place) for place in places]))
-    else:
-        chosen, counts = asyncio.run(_latest(_code(code), _since_ms(since), MOST_SENT))
-        if counts.total() > MOST_SENT:
-            raise InputError(
-                f"{counts.total():,} dead letters", expected=f"at most {MOST_SENT:,} at once", mend="narrow it by --since"
-            )
+    body = None if value is None else _body(value)
+    chosen = asyncio.run(
+        _named([Place.parse(place) for place in places]) if places else _of_code(_code(code), _since_ms(since))
+    )
     sendable = sum(letter.again(body) is not None for letter in chosen)
     if not dry_run and sendable:
         with progress_bars() as report:
@@ -168,6 +160,27 @@ def resubmit(
         print(f"{sendable:,} {'would be' if dry_run else 'were'} sent again{left_out}")
     if not sendable:
         raise typer.Exit(NOTHING_SENT)
+
+
+def _body(file: Path) -> bytes:
+    from assay.schemas.errors import InputError
+
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file} can't be read", got=str(error.strerror)) from error
+
+
+async def _of_code(code: str | None, since_ms: int | None) -> "list[Letter]":
+    """All of a code. Raises InputError where they are too many."""
+    from assay.schemas.errors import InputError
+
+    chosen, counts = await _latest(code, since_ms, MOST_SENT)
+    if counts.total() > MOST_SENT:
+        raise InputError(
+            f"{counts.total():,} dead letters", expected=f"at most {MOST_SENT:,} at once", mend="narrow it by --since"
+        )
+    return chosen
 
 
 async def _latest(code: str | None, since_ms: int | None, most: int) -> "tuple[list[Letter], Counter[str]]":

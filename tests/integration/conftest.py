@@ -1,6 +1,9 @@
 """What integration tests share: an echo that answers without scoring, and real workers with a small bundle."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -27,6 +30,7 @@ from .topics import PARTITIONS, Topics
 from .worker_process import WorkerProcess
 
 Answers = Callable[["Echo", ConsumerRecord], list[bytes]]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @dataclass
@@ -143,6 +147,19 @@ def worker(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
     process.wait_until_ready()
     yield process
     process.stop()
+
+
+@pytest.fixture
+def assay(environment: dict[str, str]) -> Run:
+    """The command, as operators run it; settings besides those of the deployment by name."""
+
+    def call(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "assay.deploy.cli", *arguments],
+            env=os.environ | environment | settings, capture_output=True, text=True, timeout=90,
+        )  # fmt: skip
+
+    return call
 
 
 @pytest.fixture(scope="module")

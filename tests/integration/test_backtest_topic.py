@@ -2,14 +2,12 @@
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from .conftest import Run
 from .topics import Topics, transaction
 
 pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module")]
@@ -17,9 +15,7 @@ NOW = time.time_ns() // 1_000_000
 HUNDRED_DAYS_MS = 100 * 86_400_000
 
 
-async def test_labels_are_what_outcomes_say_and_a_past_decline_is_unknown(
-    topics: Topics, environment: dict[str, str], tmp_path: Path
-) -> None:
+async def test_labels_are_what_outcomes_say_and_a_past_decline_is_unknown(topics: Topics, assay: Run, tmp_path: Path) -> None:
     old = NOW - HUNDRED_DAYS_MS
     payments = [
         transaction("fraud", "user-a", timestamp=old),
@@ -47,11 +43,8 @@ async def test_labels_are_what_outcomes_say_and_a_past_decline_is_unknown(
     assert "t-declined" in declined
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules:\n  - {id: all, when: amount_base > 0, then: review, reason: all}\n")
-    command = [sys.executable, "-m", "assay.deploy.cli", "backtest", "--rules", str(rules), "--json", "--from"]
-    done = await asyncio.to_thread(
-        subprocess.run, [*command, topics.name("transactions")],
-        env=os.environ | environment, capture_output=True, text=True, timeout=90,
-    )  # fmt: skip
+    arguments = ("backtest", "--rules", str(rules), "--json", "--from", topics.name("transactions"))
+    done = await asyncio.to_thread(assay, *arguments)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["transactions"] == 5
@@ -62,12 +55,9 @@ async def test_labels_are_what_outcomes_say_and_a_past_decline_is_unknown(
     assert found["unlabelled"] == len({name for name, label in expected.items() if label == "unknown"})
 
 
-async def test_an_empty_topic_is_an_error(topics: Topics, environment: dict[str, str], tmp_path: Path) -> None:
+async def test_an_empty_topic_is_an_error(topics: Topics, assay: Run, tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules:\n  - {id: all, when: amount_base > 0, then: review, reason: all}\n")
-    command = [sys.executable, "-m", "assay.deploy.cli", "backtest", "--rules", str(rules), "--from", topics.name("control")]
-    done = await asyncio.to_thread(
-        subprocess.run, command, env=os.environ | environment, capture_output=True, text=True, timeout=60
-    )
+    done = await asyncio.to_thread(assay, "backtest", "--rules", str(rules), "--from", topics.name("control"))
     assert done.returncode == 2
     assert "holds no transactions" in done.stderr

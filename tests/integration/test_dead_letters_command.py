@@ -1,10 +1,8 @@
 """`assay dead-letters` on a real Kafka: what was refused is listed, explained, and judged once it is sent again."""
 
 import asyncio
-import os
 import subprocess
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +11,16 @@ import pytest
 
 from assay.schemas.headers import ASKING
 
+from .conftest import Run
 from .topics import Topics, transaction
 
 pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module")]
-Run = Callable[..., subprocess.CompletedProcess[str]]
 CARD = "4111111111111111"
 
 
 @pytest.fixture
-def run(environment: dict[str, str]) -> Run:
-    """The command, as operators run it."""
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "assay.deploy.cli", "dead-letters", *arguments],
-            env=os.environ | environment, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-
-    return call
+def run(assay: Run) -> Run:
+    return partial(assay, "dead-letters")
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:

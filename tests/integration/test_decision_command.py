@@ -1,10 +1,7 @@
 """`assay decision` on a real Kafka: what was said of a transaction, and what it was made from."""
 
 import asyncio
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -16,23 +13,15 @@ from assay.deploy.rebuild_log import Log
 from assay.streams.settings import Settings
 from assay.tables.features import FEATURE_COUNT
 
+from .conftest import Run
 from .topics import PARTITIONS, Topics, transaction
 
 pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module")]
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run(environment: dict[str, str]) -> Run:
-    """The command, as operators run it."""
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "assay.deploy.cli", "decision", *arguments],
-            env=os.environ | environment, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-
-    return call
+def run(assay: Run) -> Run:
+    return partial(assay, "decision")
 
 
 async def test_decision_and_evidence_are_those_that_were_published(topics: Topics, run: Run) -> None:

@@ -2,11 +2,10 @@
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from assay.streams.settings import Settings
 from assay.streams.simulator import simulate
 from assay.tables.profile import LAYOUT_VERSION, new_rows
 
-from .conftest import START_MS
+from .conftest import START_MS, Run
 from .deployment import ENDS_WITHIN_S, Deployment
 from .topics import PARTITIONS, Topics, transaction
 from .worker_process import WorkerProcess
@@ -58,16 +57,8 @@ async def stopped(running: Deployment) -> Deployment:
 
 
 @pytest.fixture
-def run(environment: dict[str, str], tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The command, as operators run it."""
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "assay.deploy.cli", "rebuild", *arguments],
-            env=os.environ | environment | {"ASSAY_DATA_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=90,
-        )  # fmt: skip
-
-    return call
+def run(assay: Run, tmp_path: Path) -> Run:
+    return partial(assay, "rebuild", ASSAY_DATA_DIR=str(tmp_path))
 
 
 @pytest.fixture
@@ -108,14 +99,14 @@ def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
-async def test_it_refuses_to_work_beside_a_worker(running: Deployment, run: Any) -> None:
+async def test_it_refuses_to_work_beside_a_worker(running: Deployment, run: Run) -> None:
     done = await asyncio.to_thread(run)
     assert done.returncode == 2
     assert "has 1 members" in done.stderr
     assert "stop all workers" in done.stderr
 
 
-async def test_i4_its_rows_are_those_of_the_stream_bit_for_bit(stopped: Deployment, run: Any) -> None:
+async def test_i4_its_rows_are_those_of_the_stream_bit_for_bit(stopped: Deployment, run: Run) -> None:
     done = await asyncio.to_thread(run, "--dry-run", "--json")
     found = summary(done)
     assert (done.returncode, found["changes"]) == (0, False), done.stdout + done.stderr
@@ -123,7 +114,7 @@ async def test_i4_its_rows_are_those_of_the_stream_bit_for_bit(stopped: Deployme
     assert (found["transactions"], found["refused"]) == (PAYMENTS + AGAIN, 1)
 
 
-async def test_a_disk_from_before_a_rebuild_goes_on_with_its_rows(stopped: Deployment, run: Any) -> None:
+async def test_a_disk_from_before_a_rebuild_goes_on_with_its_rows(stopped: Deployment, run: Run) -> None:
     topics, worker = stopped.topics, stopped.worker
     decided = next(record for record in reversed(topics.seen["decisions"]) if record.key is not None and record.value)
     assert (await asyncio.to_thread(run)).returncode == 0
