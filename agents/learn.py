@@ -34,12 +34,12 @@ from assay.streams.metrics import Metrics
 from assay.streams.publisher import Publisher
 from assay.streams.settings import Settings
 from assay.streams.topics import Topics
-from assay.tables.entity_call import Keyspace
-from assay.tables.key_marks import KeyedLink, KeyMarks, Part
+from assay.tables.key_marks import KeyedLink, KeyMarks
+from assay.tables.keyspace import Part
 from assay.tables.learned_rows import LearnedRows, Sequences
 from assay.tables.learning import Arrived, Learnt, learn, marks_of, places_of
 from assay.tables.redis_link import OUTAGES
-from assay.tables.risk_call import applied_key, risk_library
+from assay.tables.risk_call import risk_library
 from assay.tables.transaction_index import Place, index_library
 
 HOLD_PAUSE_S = 0.1  # until it is looked for again, where it is not this worker that keeps it
@@ -269,12 +269,10 @@ def learner_of(
     may_write: Callable[[], bool],
 ) -> Learner:
     """The learner of a worker, over a connection to Redis of its own."""
-    prefix, shards, digests = settings.entity_prefix, settings.redis_shards, settings.digests()
-    decisions, outcomes = Keyspace(prefix, topics.transactions.id, shards), Keyspace(prefix, topics.outcomes_id, shards)
-    applied = applied_key(decisions, 0, "verdicts"), applied_key(outcomes, 0, "outcomes")
-    marks = KeyMarks(prefix, digests.fingerprint, Part.OUTCOMES, traces=applied)
+    decisions, outcomes = settings.keyspace(topics.transactions.id), settings.keyspace(topics.outcomes_id)
+    marks = KeyMarks(decisions, Part.OUTCOMES)
     link = KeyedLink(settings.redis_url.get_secret_value(), marks, (risk_library(), index_library()))
-    rows = LearnedRows(link, decisions, outcomes, digests, expire_s=int(settings.outcome_days * 86_400))
+    rows = LearnedRows(link, decisions, outcomes, settings.digests(), expire_s=int(settings.outcome_days * 86_400))
     changes = ChangeEvidence(evidence, settings.evidence, settings.outcomes, topics.transactions.partitions)
     refused = RefusedOutcomes(
         lambda: Publisher(client_options(settings), deadline=settings.publish_timeout_s, max_bytes=topics.max_bytes),

@@ -96,7 +96,6 @@ def load(
     from assay.streams.settings import Settings
     from assay.tables.batch_load import Loaded
     from assay.tables.batch_load import load as write
-    from assay.tables.entity_call import Keyspace
 
     settings = Settings.load()
     digests = settings.digests()
@@ -104,11 +103,9 @@ def load(
     forgotten = int((values.as_of_ms < (time.time() - MAX_BATCH_VALUE_AGE_S) * 1000).sum())
     loaded = Loaded(0, len(values), 0)
     if not dry_run:
-        keyspace = Keyspace(settings.entity_prefix, "", settings.redis_shards)
         with progress_bars() as report:
             told = partial(report, "loading")
-            writing = write(values, settings.redis_url.get_secret_value(), keyspace, told, fingerprint=digests.fingerprint)
-            loaded = asyncio.run(writing)
+            loaded = asyncio.run(write(values, settings.redis_url.get_secret_value(), settings.keyspace(), told))
     _tell(loaded, dry_run, forgotten)
     if json_:
         print(json.dumps({"dry_run": dry_run} | loaded._asdict() | {"forgotten": forgotten}))

@@ -24,7 +24,8 @@ from assay.tables.batch_rows import BatchRows
 from assay.tables.entities import Entities
 from assay.tables.entity_layout import LAYOUT_VERSION
 from assay.tables.events import Events
-from assay.tables.key_marks import KeyMarks, Part
+from assay.tables.key_marks import KeyMarks
+from assay.tables.keyspace import Part
 from assay.tables.partition_state import STATE_KEY, PartitionState
 from assay.tables.profile import ROW_BYTES
 from assay.tables.rates import SHIPPED_RATES, Rates
@@ -109,23 +110,20 @@ async def _sweep(settings: Settings, *, dry_run: bool, report: Report) -> tuple[
 
     Returns how many keys there were of both.
     """
-    link, prefix = RedisLink(settings.redis_url.get_secret_value()), settings.entity_prefix
-    marks = KeyMarks(prefix, settings.digests().fingerprint, Part.WINDOWS, (Part.BATCH,))
+    link, keyspace = RedisLink(settings.redis_url.get_secret_value()), settings.keyspace()
 
     async def emptied(part: Part, pattern: str) -> int:
-        wanted = f"{{{prefix}:*}}:{pattern}"
-        keys = await sweep(link, wanted, delete=not dry_run, found=lambda count: report("emptying", count, count))
-        if not dry_run:
-            await marks.forget(link, part)
+        keys = 0
+        for name in (f"key:{part.name.lower()}", pattern):
+            wanted = f"{{{keyspace.prefix}:*}}:{name}"
+            keys = await sweep(link, wanted, delete=not dry_run, found=lambda count: report("emptying", count, count))
         return keys
 
     try:
         await link.connect()
-        ours = (await marks.look(link))[Part.BATCH] in (None, marks.fingerprint)
+        ours = (await KeyMarks(keyspace, Part.BATCH).look(link))[Part.BATCH] <= {keyspace.fingerprint}
         keys = await emptied(Part.WINDOWS, f"{LAYOUT_VERSION}:*")
         batch_rows = 0 if ours else await emptied(Part.BATCH, BatchRows.marker.decode() + "[a-z]????????")
-        if not dry_run:
-            await marks.claim(link)
         return keys, batch_rows
     except OUTAGES as error:
         raise link.start_error(error) from error

@@ -29,8 +29,6 @@ from assay.streams.settings import Settings
 from assay.streams.topics import ensure_topics
 from assay.tables.digests import Digests
 from assay.tables.encode import encode_events
-from assay.tables.entity_call import Keyspace
-from assay.tables.key_marks import KeyMarks, Part
 from assay.tables.learned_rows import LearnedRows
 from assay.tables.learning import Arrived, learn, own_verdicts, places_of
 from assay.tables.rates import SHIPPED_RATES, Rates
@@ -41,7 +39,8 @@ from assay.tables.risk_layout import MARKER as RISK_MARKER
 from assay.tables.transaction_index import ACTIONS, Decided, index_library
 from assay.tables.transaction_index import MARKER as INDEX_MARKER
 
-SWEPT = (RISK_MARKER.decode() + "[a-z]????????", INDEX_MARKER.decode() + "*", "learnt:*")  # `{prefix:shard}:` goes before
+# `{prefix:shard}:` goes before.
+SWEPT = RISK_MARKER.decode() + "[a-z]????????", INDEX_MARKER.decode() + "*", "learnt:*", "key:outcomes"
 VERDICT = np.dtype([("offset", "<i8"), ("action", "u1"), ("tier", "u1"), ("score", "<f4")])
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
@@ -70,10 +69,6 @@ async def rebuild_outcomes(settings: Settings, *, dry_run: bool, report: Report)
         for pattern in SWEPT:
             wanted = f"{{{settings.entity_prefix}:*}}:{pattern}"
             found.keys += await sweep(link, wanted, delete=not dry_run, found=lambda count: report("emptying", count, count))
-        if not dry_run:
-            marks = KeyMarks(settings.entity_prefix, rows.digests.fingerprint, Part.OUTCOMES)
-            await marks.forget(link, Part.OUTCOMES)
-            await marks.claim(link)
         await _keep(log, settings, None if dry_run else rows, topics.transactions.partitions, report, found)
         await _learn(log, settings, None if dry_run else rows, report, found)
         if not dry_run:
@@ -84,11 +79,9 @@ async def rebuild_outcomes(settings: Settings, *, dry_run: bool, report: Report)
 @asynccontextmanager
 async def _redis(settings: Settings, source: str, outcomes: str) -> AsyncIterator[tuple[RedisLink, LearnedRows]]:
     """Connected; whatever Redis refuses is said in our words."""
-    prefix, shards = settings.entity_prefix, settings.redis_shards
     link = RedisLink(settings.redis_url.get_secret_value(), (risk_library(), index_library()))
     expire_s = int(settings.outcome_days * DAY_MS / 1000)
-    keyspaces = Keyspace(prefix, source, shards), Keyspace(prefix, outcomes, shards)
-    rows = LearnedRows(link, *keyspaces, settings.digests(), expire_s)
+    rows = LearnedRows(link, settings.keyspace(source), settings.keyspace(outcomes), settings.digests(), expire_s)
     try:
         await rows.connect()
         yield link, rows

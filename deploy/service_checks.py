@@ -18,8 +18,8 @@ from assay.streams.partitioning import partition_of
 from assay.streams.reading import stop
 from assay.streams.settings import Settings
 from assay.streams.topics import TopicSpec, configs_of, topic_specs
-from assay.tables.entity_call import Keyspace
-from assay.tables.key_marks import KeyMarks, Part
+from assay.tables.key_marks import KeyMarks
+from assay.tables.keyspace import Part
 from assay.tables.redis_link import OUTAGES, RedisLink
 from assay.tables.redis_topology import Topology
 
@@ -181,7 +181,7 @@ def redis_check(settings: Settings) -> Check:
 async def redis_key(settings: Settings) -> Check:
     """Whether what is in Redis is under our key."""
     link = RedisLink(settings.redis_url.get_secret_value())
-    marks = KeyMarks(settings.entity_prefix, settings.digests().fingerprint, Part.WINDOWS, (Part.OUTCOMES, Part.BATCH))
+    marks = KeyMarks(settings.keyspace(), Part.WINDOWS, (Part.OUTCOMES, Part.BATCH))
     try:
         await link.connect()
         found = await marks.look(link)
@@ -196,7 +196,7 @@ async def redis_key(settings: Settings) -> Check:
 
 def judge_shards(topology: Topology, settings: Settings, found: str) -> Check:
     """Whether each master of a Redis Cluster has a share of the entities."""
-    keyspace = Keyspace(settings.entity_prefix, "", settings.redis_shards)
+    keyspace = settings.keyspace()
     try:
         owners = Counter(topology.master(key_slot(keyspace.tag(shard))) for shard in range(keyspace.shards))
     except ConnectionError as error:

@@ -24,9 +24,9 @@ from assay.deploy.redis_cluster import local_cluster
 from assay.deploy.services import Running, services
 from assay.schemas.errors import ServiceError
 from assay.tables.entities import Entities
-from assay.tables.entity_call import Keyspace
 from assay.tables.entity_layout import ENTITIES
 from assay.tables.events import Events
+from assay.tables.keyspace import Keyspace
 from assay.tables.lookups import row_key
 from assay.tables.redis_link import Command, RedisLink, urls_of
 

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from assay.schemas import limits
 from assay.schemas.errors import SettingError
 from assay.tables.digests import Digests
+from assay.tables.keyspace import Keyspace
 
 
 def check_credentials(settings: "Settings") -> None:
@@ -197,6 +198,10 @@ class Settings(BaseSettings):
     def entity_prefix(self) -> str:
         """Begins the keys in Redis."""
         return self.topic("assay")
+
+    def keyspace(self, source: str = "") -> Keyspace:
+        """Where keys lie in Redis; source: identity of the topic that offsets are compared within."""
+        return Keyspace(self.entity_prefix, source, self.redis_shards, self.digests().fingerprint)
 
     @cached_property
     def transactions(self) -> str:

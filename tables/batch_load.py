@@ -23,8 +23,8 @@ from assay.schemas.limits import (
 )
 from assay.tables.batch_history import BatchValues, State, states
 from assay.tables.batch_rows import BATCH_LIST, VALUE, VERSION, BatchRows
-from assay.tables.entity_call import Keyspace
-from assay.tables.key_marks import KeyedLink, KeyMarks, Part
+from assay.tables.key_marks import KeyedLink, KeyMarks
+from assay.tables.keyspace import Keyspace, Part
 from assay.tables.lookups import hash_tag, row_key
 from assay.tables.redis_link import OUTAGES, Command
 from assay.tables.redis_node import OtherKeyError
@@ -46,16 +46,14 @@ class _Call(NamedTuple):
     values: int
 
 
-async def load(
-    values: BatchValues, url: str, keyspace: Keyspace, progress: Progress | None = None, *, fingerprint: str
-) -> Loaded:
-    """Write all values, whose digests are under the key of that fingerprint.
+async def load(values: BatchValues, url: str, keyspace: Keyspace, progress: Progress | None = None) -> Loaded:
+    """Write all values, whose digests are under the key of the keyspace, unless anything there is under another.
 
     Raises ServiceError; what was written until then stays, and may be loaded again.
     """
     link = KeyedLink(
         url,
-        KeyMarks(keyspace.prefix, fingerprint, Part.BATCH),
+        KeyMarks(keyspace, Part.BATCH, (Part.WINDOWS, Part.OUTCOMES)),
         (),
         [hash_tag(keyspace, shard) for shard in range(keyspace.shards)],
     )
@@ -97,21 +95,23 @@ def _entity_count(values: BatchValues) -> int:
 
 def _calls(newest: Iterable[State], keyspace: Keyspace) -> Iterator[_Call]:
     """Commands of so many rows each, of one shard each."""
-    waiting: dict[bytes, list[tuple[bytes, bytes]]] = {}
+    waiting: dict[int, list[tuple[bytes, bytes]]] = {}
     for state in newest:
-        tag, key = row_key(keyspace, BatchRows.marker, state.kind, state.digest)
-        rows = waiting.setdefault(tag, [])
+        shard = state.digest % keyspace.shards
+        _, key = row_key(keyspace, BatchRows.marker, state.kind, state.digest)
+        rows = waiting.setdefault(shard, [])
         rows.append((key, b"".join(state.values.values())))
         if len(rows) == BATCH_ROWS_AT_ONCE:
-            yield _call(tag, waiting.pop(tag))
-    for tag, rows in waiting.items():
-        yield _call(tag, rows)
+            yield _call(keyspace, shard, waiting.pop(shard))
+    for shard, rows in waiting.items():
+        yield _call(keyspace, shard, rows)
 
 
-def _call(tag: bytes, rows: list[tuple[bytes, bytes]]) -> _Call:
+def _call(keyspace: Keyspace, shard: int, rows: list[tuple[bytes, bytes]]) -> _Call:
+    tag, mark, ours = hash_tag(keyspace, shard), keyspace.mark(shard, Part.BATCH), keyspace.fingerprint.encode()
     kept, most = b"%d" % (MAX_BATCH_VALUE_AGE_S * 1000), b"%d" % MAX_BATCH_VALUES_PER_ENTITY
-    words = [b"EVAL", _script(), b"%d" % len(rows), *(key for key, _ in rows)]
-    words += [kept, most, VERSION.to_bytes(4, "little"), *(values for _, values in rows)]
+    words = [b"EVAL", _script(), b"%d" % (1 + len(rows)), mark, *(key for key, _ in rows)]
+    words += [ours, kept, most, VERSION.to_bytes(4, "little"), *(values for _, values in rows)]
     packed = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
     return _Call(Command(tag, (packed,)), len(rows), sum(len(values) for _, values in rows) // VALUE.itemsize)
 

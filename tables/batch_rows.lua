@@ -1,9 +1,9 @@
 -- Merges values into rows of batch features (the layout: batch_rows.py). Of each name the newer as-of time stays; of equal ones
 -- what comes now. A row expires when its newest value is forgotten.
---   KEYS  rows, of one hash tag
---   ARGV  how long a value is kept (ms), how many a row may have, the header's version (4 bytes); then the values for each key
+--   KEYS  the mark: fingerprint of the key that the digests are under (`key_marks.py`); then rows, of one hash tag
+--   ARGV  fingerprint of ours; how long a value is kept (ms), how many a row may have, the header's version (4 bytes); then the values for each key
 -- Answers how many of the values given were older than what is there.
-local kept, most, version = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local kept, most, version = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local outdated = 0
 
 local function take(held, order, values, from)
@@ -22,7 +22,14 @@ local function take(held, order, values, from)
   end
 end
 
-for i, key in ipairs(KEYS) do
+local found, ours = redis.call('GET', KEYS[1]), ARGV[1]
+if ours ~= '' then
+  if found and found ~= ours then return redis.error_reply('OTHERKEY ' .. found) end
+  redis.call('SET', KEYS[1], ours)
+end
+
+for i = 2, #KEYS do
+  local key = KEYS[i]
   local held, order = {}, {}
   local row = redis.call('GET', key)
   if row and #row % 16 == 8 and string.sub(row, 1, 4) == version then

@@ -34,10 +34,11 @@ from assay.schemas.limits import (
     REDIS_REST_S,
 )
 from assay.tables.entity_answer import REDIS_FEATURES, EntityAnswer, unavailable
-from assay.tables.entity_call import NEW_ROW, Keyspace, Observed, library, observed
+from assay.tables.entity_call import NEW_ROW, Observed, library, observed
 from assay.tables.events import EVENT, Events
 from assay.tables.features import ENTITY_FEATURES
-from assay.tables.key_marks import KeyedLink, KeyMarks, Part
+from assay.tables.key_marks import KeyedLink, KeyMarks
+from assay.tables.keyspace import Keyspace, Part
 from assay.tables.lookups import NO_LOOK_UPS, Family, LookUps, look_ups
 from assay.tables.redis_link import OUTAGES, Command
 from assay.tables.redis_node import OtherKeyError
@@ -87,8 +88,8 @@ class Entities:
                 got=prefix,
                 mend="choose another topic prefix",
             )
-        self._keyspace = Keyspace(prefix, source, shards)
-        marks = KeyMarks(prefix, fingerprint, Part.WINDOWS, (Part.OUTCOMES, Part.BATCH), traces=(self._keyspace.applied(0),))
+        self._keyspace = Keyspace(prefix, source, shards, fingerprint)
+        marks = KeyMarks(self._keyspace, Part.WINDOWS, (Part.OUTCOMES, Part.BATCH))
         self._link = KeyedLink(url, marks, (library(),), [self._keyspace.tag(shard) for shard in range(shards)])
         self._deadline, self._rest, self._may_write, self._clock = deadline, rest, may_write, clock
         self._lock = asyncio.Lock()  # held by whoever uses the connection
@@ -206,7 +207,7 @@ class Entities:
                 await self._send(self._queue[0], until)
             return self._answer(asked)
         except OUTAGES as error:
-            self._failed()
+            self._failed(error)
             if not self.resting:
                 self._recover()
             return unavailable(batch.transactions, _reason(error))
@@ -315,6 +316,8 @@ class Entities:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, OtherKeyError):
+        return "other_key"
     if isinstance(error, TimeoutError):
         return "deadline"
     return "refused" if isinstance(error, ResponseError) else "unreachable"

@@ -19,6 +19,7 @@ from assay.tables.entity_columns import nothing_seen
 from assay.tables.entity_state import State
 from assay.tables.events import Events
 from assay.tables.features import DAY, ENTITIES
+from assay.tables.keyspace import Keyspace, Part
 from assay.tables.redis_link import Command
 
 EMPTY_ROW = bytes(8)
@@ -127,7 +128,7 @@ class ShardCall:
         for row, new in zip(rows, news, strict=True):
             parts += (struct.pack("<II", len(row), len(new)), row[:_COMPARED], row[-_COMPARED:], new)
         payload = b"".join(parts)
-        head = _head(self.tag, _compacting(library()[1]), [], self.kinds[which], self.digests[which], len(payload))
+        head = _head(self.tag, _compacting(library()[1]), [], self.kinds[which], self.digests[which], [], len(payload))
         self.compaction = Command(self.tag, (head, payload, b"\r\n"))
 
 
@@ -159,25 +160,6 @@ class Observed:
         return values, sequences
 
 
-@dataclass(frozen=True, slots=True)
-class Keyspace:
-    """Where the rows lie: `{prefix:shard}` is the hash tag, so one shard is one slot of a Redis Cluster.
-
-    Offsets are compared within one source, which tells a topic from another of the same name (its Kafka topic id).
-    """
-
-    prefix: str
-    source: str
-    shards: int
-
-    def tag(self, shard: int) -> bytes:
-        return f"{{{self.prefix}:{shard}}}:{layout.LAYOUT_VERSION}:".encode()
-
-    def applied(self, shard: int) -> bytes:
-        """The key of the hash that has the last offset applied of each partition."""
-        return self.tag(shard) + b"applied:" + self.source.encode()
-
-
 def observed(events: Events, partitions: npt.NDArray[np.int64], keyspace: Keyspace) -> Observed:
     """Pack events (n,) of source partitions (n,). Raises ValueError beyond `MAX_RECORDS`."""
     if len(events) > layout.MAX_RECORDS:
@@ -202,7 +184,9 @@ def observed(events: Events, partitions: npt.NDArray[np.int64], keyspace: Keyspa
             numbers,
         )
         call.payload = _payload(call, seen, numbers)
-        call.head = _head(call.tag, library()[1], [keyspace.applied(shard)], kinds, digests, len(call.payload))
+        first = keyspace.applied(shard), keyspace.mark(shard, Part.WINDOWS)
+        ours = keyspace.fingerprint.encode()
+        call.head = _head(call.tag, library()[1], first, kinds, digests, [ours], len(call.payload))
         calls.append(call)
     return Observed(len(events), seen, calls)
 
@@ -240,6 +224,7 @@ def _head(
     first: Sequence[bytes],
     kinds: npt.NDArray[np.uint8],
     digests: npt.NDArray[np.uint64],
+    arguments: Sequence[bytes],
     payload_bytes: int,
 ) -> bytes:
     """The command up to its payload. Keys of rows all have one length, so they are written as one array."""
@@ -249,5 +234,5 @@ def _head(
     keys[:, -10:-2] = digests.astype("<u8").view(np.uint8).reshape(-1, 8)
     named = len(first) + len(digests)
     start = [b"FCALL", function.encode(), b"%d" % named, *first]
-    bulk = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in start)
-    return b"*%d\r\n%s%s$%d\r\n" % (named + 4, bulk, keys.tobytes(), payload_bytes)
+    before, after = (b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words) for words in (start, arguments))
+    return b"*%d\r\n%s%s%s$%d\r\n" % (named + len(arguments) + 4, before, keys.tobytes(), after, payload_bytes)

@@ -7,9 +7,10 @@
 -- without Redis, and sends a base of both when the tail has grown long. `entity_layout.py` has the layouts of payload, row and
 -- answer, and what they mean.
 --
---   FCALL assay_observe N KEYS... PAYLOAD
+--   FCALL assay_observe N KEYS... FINGERPRINT PAYLOAD
 --   KEYS[1]    hash: source partition -> last source offset applied in this shard
---   KEYS[2..]  the rows of the distinct entities of this micro-batch, in the order of the payload
+--   KEYS[2]    the mark: fingerprint of the key that the digests are under (`key_marks.py`)
+--   KEYS[3..]  the rows of the distinct entities of this micro-batch, in the order of the payload
 --
 -- appends the observations of one micro-batch and shard, and answers with the offsets applied before, each row as it was
 -- before, and how many observations found their row full, or none that it is. Where nobody waits for the answer, it has the
@@ -27,10 +28,20 @@ local LONG_TAIL = 512 * TAIL_BYTES -- to be compacted even where nobody waits fo
 local KEYS_A_READ = 2000 -- Lua's C stack takes 8,000 values
 local COMPARED = 24 -- bytes
 
+-- Rows of another key of digests must not lie beside ours: whoever writes first marks the part of the shard.
+local function foreign(mark, ours)
+  if ours == '' then return nil end
+  local found = redis.call('GET', mark)
+  if not found then redis.call('SET', mark, ours) end
+  if found and found ~= ours then return redis.error_reply('OTHERKEY ' .. found) end
+end
+
 local function observe(keys, args)
   -- Inside a library these exist only while a registered function runs.
   local unpack_list, unpack, sub, concat = unpack, struct.unpack, string.sub, table.concat
-  local call, payload = redis.call, args[1]
+  local call, payload = redis.call, args[2]
+  local refusal = foreign(keys[2], args[1])
+  if refusal then return refusal end
   local records, partitions, expire_s, quiet, at = unpack('<I4I4I4I4', payload)
 
   local names, before, applied = {}, {}, {}
@@ -53,10 +64,10 @@ local function observe(keys, args)
     at = at + RECORD_BYTES
   end
 
-  local stored, tail_of, rows, full, entities = {}, {}, {}, 0, #keys - 1
+  local stored, tail_of, rows, full, entities = {}, {}, {}, 0, #keys - 2
   for from = 1, entities, KEYS_A_READ do
     local to = math.min(from + KEYS_A_READ - 1, entities)
-    local found = call('MGET', unpack_list(keys, from + 1, to + 1))
+    local found = call('MGET', unpack_list(keys, from + 2, to + 2))
     for i = from, to do
       local row = found[i - from + 1] or PREFIX
       stored[i] = row
@@ -85,7 +96,7 @@ local function observe(keys, args)
     end
   end
 
-  for entity, row in pairs(rows) do call('SET', keys[entity + 1], row, 'EX', expire) end
+  for entity, row in pairs(rows) do call('SET', keys[entity + 2], row, 'EX', expire) end
   local changes = {}
   for i = 1, partitions do
     changes[2 * i - 1], changes[2 * i] = names[i], string.format('%.0f', applied[i])

@@ -1,100 +1,82 @@
 """Under which key the digests in Redis are: rows under another one must not be taken for rows that were never written.
 
-Each part of what is kept there has a mark, set by who first writes that part:
+Each part of each shard has a mark, which the functions set that write it, in the same step, and which they hold to ours:
 
-    key     {prefix:0}:key: and the name of the part
+    key     {prefix:shard}:key: and the name of the part
     value   fingerprint of the key (`tables.digests`)
+
+So a Redis that was emptied, or a shard that was lost, is marked anew with what is written there first.
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import ResponseError
 
 from assay.schemas.limits import REDIS_CATCH_UP_S
+from assay.tables.keyspace import Keyspace, Part
 from assay.tables.redis_link import Command, RedisLink
 from assay.tables.redis_node import Library, OtherKeyError
-
-log = logging.getLogger("assay.entities")
-
-
-class Part(StrEnum):
-    """What has a mark of its own, since it is made anew on its own."""
-
-    WINDOWS = "windows"
-    OUTCOMES = "outcomes"
-    BATCH = "batch features"
-
 
 WAYS_OUT = {
     Part.WINDOWS: "`assay rebuild entities`",
     Part.OUTCOMES: "`assay rebuild outcomes`",
     Part.BATCH: "`assay rebuild entities` before batch features are loaded again",
 }
+_REFUSED = "OTHERKEY "  # how the functions begin their refusal; the mark that they found follows
+
+log = logging.getLogger("assay.entities")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyMarks:
-    """The marks under a prefix, seen by somebody with a key; with an empty fingerprint all keys are taken for ours.
+    """The marks of a keyspace, seen by somebody who writes one part and reads others.
 
-    writes: the part that is written. reads: those that are only read. traces: keys of Redis that are there once that part was
-    written, so that what was written before there were marks is told, too.
+    With an empty fingerprint all keys are taken for ours.
     """
 
-    prefix: str
-    fingerprint: str
+    keyspace: Keyspace
     writes: Part
     reads: tuple[Part, ...] = ()
-    traces: tuple[bytes, ...] = ()
 
-    async def claim(self, link: RedisLink) -> None:
-        """Mark what we write, where nobody has. Raises OtherKeyError where something is under another key than ours."""
-        found = await self.look(link)
-        if found[self.writes] is None:
-            if self.traces and await self._ask(link, b"EXISTS", *self.traces):
-                found[self.writes] = "none"
-            else:  # GET: what somebody else has set meanwhile
-                words = b"SET", self._name(self.writes), self.fingerprint.encode(), b"NX", b"GET"
-                found[self.writes] = _text(await self._ask(link, *words))
-        if (refusal := self.refusal(found)) is not None:
+    async def check(self, link: RedisLink) -> None:
+        """Raises OtherKeyError where something is under another key than ours, and one of OUTAGES."""
+        if (refusal := self.refusal(await self.look(link))) is not None:
             raise refusal
 
-    def refusal(self, found: Mapping[Part, str | None]) -> OtherKeyError | None:
+    def refusal(self, found: Mapping[Part, set[str]]) -> OtherKeyError | None:
         """What is to be said about parts with these marks; None where all are ours, or not written yet."""
-        foreign = [part for part, mark in found.items() if mark not in (None, self.fingerprint)]
+        ours = self.keyspace.fingerprint
+        foreign = [part for part, marks in found.items() if marks - {ours}] if ours else []
         if not foreign:
             return None
         return OtherKeyError(
-            f"{' and '.join(foreign)} were written under another ASSAY_HASH_KEY (ours has the fingerprint {self.fingerprint})",
+            f"{' and '.join(foreign)} were written under another ASSAY_HASH_KEY (ours has the fingerprint {ours})",
             f"put that key back; or stop the workers and run {', '.join(WAYS_OUT[part] for part in foreign)}",
         )
 
-    async def look(self, link: RedisLink) -> dict[Part, str | None]:
-        """The fingerprints that parts are marked with; None where they are not."""
+    async def look(self, link: RedisLink) -> dict[Part, set[str]]:
+        """The fingerprints that parts are marked with, over all shards; none where nothing was written."""
         parts = (self.writes, *self.reads)
-        reply = await self._ask(link, b"MGET", *(self._name(part) for part in parts))
-        assert isinstance(reply, list)
-        return {part: _text(mark) for part, mark in zip(parts, reply, strict=True)}
+        asked = [self._asked([self.keyspace.mark(shard, part) for part in parts]) for shard in range(self.keyspace.shards)]
+        replies = await link.exchange(asked, asyncio.get_running_loop().time() + REDIS_CATCH_UP_S)
+        found: dict[Part, set[str]] = {part: set() for part in parts}
+        for reply in replies:
+            assert isinstance(reply, list)
+            for part, mark in zip(parts, reply, strict=True):
+                found[part] |= set() if mark is None else {mark.decode()}
+        return found
 
-    async def forget(self, link: RedisLink, part: Part) -> None:
-        """Of a part that was emptied: whoever writes it next marks it."""
-        await self._ask(link, b"DEL", self._name(part))
-
-    def _name(self, part: Part) -> bytes:
-        return f"{{{self.prefix}:0}}:key:{part.name.lower()}".encode()
-
-    async def _ask(self, link: RedisLink, *words: bytes) -> object:
-        parts = [b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)]
-        command = Command(f"{{{self.prefix}:0}}".encode(), parts)
-        [reply] = await link.exchange([command], asyncio.get_running_loop().time() + REDIS_CATCH_UP_S)
-        return reply
+    @staticmethod
+    def _asked(names: Sequence[bytes]) -> Command:
+        words = (b"MGET", *names)
+        return Command(names[0], [b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)])
 
 
 class KeyedLink(RedisLink):
-    """A link that connects only where everything is under our key."""
+    """A link to what is under our key alone: where something is not, `connect` and `exchange` raise OtherKeyError."""
 
     def __init__(self, url: str, marks: KeyMarks, libraries: Sequence[Library] = (), tags: Sequence[bytes] = ()) -> None:
         super().__init__(url, libraries, tags)
@@ -104,13 +86,10 @@ class KeyedLink(RedisLink):
     async def connect(self) -> None:
         """Raises OtherKeyError or another of OUTAGES."""
         await super().connect()
-        if not self._marks.fingerprint:
+        if not self._marks.keyspace.fingerprint:
             return
         try:
-            await self._marks.claim(self)
-        except NoPermissionError as error:  # to read the marks; we may be allowed all the rest
-            log.warning("not known whether Redis is under our ASSAY_HASH_KEY: %s", error)
-            await super().connect()
+            await self._marks.check(self)
         except OtherKeyError as error:
             await self.disconnect()
             if not self._told:
@@ -119,6 +98,13 @@ class KeyedLink(RedisLink):
             raise
         self._told = False
 
-
-def _text(reply: object) -> str | None:
-    return reply.decode() if isinstance(reply, bytes) else None
+    async def exchange(self, commands: Sequence[Command], until: float) -> list[object]:
+        """Raises OtherKeyError or another of OUTAGES, and then the connections have been given up."""
+        try:
+            return await super().exchange(commands, until)
+        except ResponseError as error:
+            if (told := str(error)).startswith(_REFUSED):
+                refusal = self._marks.refusal({self._marks.writes: {told.removeprefix(_REFUSED)}})
+                assert refusal is not None
+                raise refusal from None
+            raise

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from assay.schemas.limits import REDIS_CATCH_UP_S
 from assay.tables.changes import Changes
 from assay.tables.digests import Digests
-from assay.tables.entity_call import Keyspace
+from assay.tables.keyspace import Keyspace
 from assay.tables.redis_link import Command
 from assay.tables.risk_call import RiskCall, read_sequences, risk_calls
 from assay.tables.transaction_index import Decided, Place, find_commands, keep_commands, mark_commands, remember_commands

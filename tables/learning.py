@@ -10,7 +10,7 @@ from assay.schemas.decision import Action
 from assay.schemas.outcome import Outcome
 from assay.tables.changes import CHANGE, Changes
 from assay.tables.digests import Digests
-from assay.tables.entity_call import Keyspace
+from assay.tables.keyspace import Keyspace
 from assay.tables.outcomes import Effect, Heard, effect, label, with_heard
 from assay.tables.transaction_index import ENTITY_KINDS, Decided, Kept, Place, declined_in_full, mark_of, place_of
 

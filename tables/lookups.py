@@ -15,10 +15,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from assay.tables.entity_call import Keyspace
 from assay.tables.entity_layout import number_entities
 from assay.tables.events import EVENT, Events
 from assay.tables.features import FEATURES, PROFILE_FEATURES
+from assay.tables.keyspace import Keyspace
 from assay.tables.redis_link import Command
 
 # Columns of EVENT that rows may be of, and their letters.

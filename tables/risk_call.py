@@ -15,7 +15,7 @@ import numpy.typing as npt
 from assay.schemas.limits import MAX_CHANGES_A_CALL
 from assay.tables import risk_layout as layout
 from assay.tables.changes import CHANGED_KINDS, COUNTED, Changes
-from assay.tables.entity_call import Keyspace
+from assay.tables.keyspace import Keyspace, Part
 from assay.tables.lookups import LETTERS, hash_tag
 from assay.tables.redis_link import Command
 
@@ -95,17 +95,18 @@ def _call(
 ) -> RiskCall:
     places = np.flatnonzero(here.any(axis=1))
     here = here[places]
-    keys = np.zeros(np.count_nonzero(here), _ROW_NAME)
-    keys["letter"] = _KIND_LETTERS[np.nonzero(here)[1]]
-    keys["digest"] = digests[places][here]
-    distinct, which = np.unique(keys, return_inverse=True)
+    rows = np.zeros(np.count_nonzero(here), _ROW_NAME)
+    rows["letter"] = _KIND_LETTERS[np.nonzero(here)[1]]
+    rows["digest"] = digests[places][here]
+    distinct, which = np.unique(rows, return_inverse=True)
     index = np.zeros(here.shape, np.uint16)
     index[here] = which + 1
     payload = _payload(changes[places], index)
     tag = hash_tag(keyspace, shard)
     applied = applied_key(keyspace, shard, stream)
     names = [tag + layout.MARKER + name.tobytes() for name in distinct]
-    words = [b"FCALL", risk_library()[1].encode(), b"%d" % (1 + len(names)), applied, *names, payload]
+    keys = [applied, keyspace.mark(shard, Part.OUTCOMES), *names]
+    words = [b"FCALL", risk_library()[1].encode(), b"%d" % len(keys), *keys, keyspace.fingerprint.encode(), payload]
     return RiskCall(tag, [b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)], places, here)
 
 

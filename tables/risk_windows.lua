@@ -4,9 +4,10 @@
 --
 -- One call applies the changes of one shard. `risk_call.py` writes its payload and `risk_layout.py` reads the rows.
 --
---   FCALL assay_learn N KEYS... PAYLOAD
+--   FCALL assay_learn N KEYS... FINGERPRINT PAYLOAD
 --   KEYS[1]    hash: source partition -> last offset applied in this shard
---   KEYS[2..]  the rows of the distinct entities of this call, in the order that the payload's indexes count
+--   KEYS[2]    the mark: fingerprint of the key that the digests are under (`key_marks.py`)
+--   KEYS[3..]  the rows of the distinct entities of this call, in the order that the payload's indexes count
 --
 -- The answer has a double for each change and entity in the payload's order: how many changes the row has seen by then.
 -- A change whose offset is not beyond the last one applied alters nothing and is answered with the row as it stands.
@@ -62,9 +63,19 @@ local function write(row)
   return struct.pack(HEADER, row.sequence, row.clock, tiles[1], tiles[2], tiles[3]) .. row[1] .. row[2] .. row[3]
 end
 
+-- Rows of another key of digests must not lie beside ours: whoever writes first marks the part of the shard.
+local function foreign(mark, ours)
+  if ours == '' then return nil end
+  local found = redis.call('GET', mark)
+  if not found then redis.call('SET', mark, ours) end
+  if found and found ~= ours then return redis.error_reply('OTHERKEY ' .. found) end
+end
+
 local function learn(keys, args)
   -- Inside a library these exist only while a registered function runs.
-  local unpack_list, unpack, call, payload = unpack, struct.unpack, redis.call, args[1]
+  local unpack_list, unpack, call, payload = unpack, struct.unpack, redis.call, args[2]
+  local refusal = foreign(keys[2], args[1])
+  if refusal then return refusal end
   local changes, partitions, expire_s, _, at = unpack('<I4I4I4I4', payload)
   local names, applied = {}, {}
   for i = 1, partitions do
@@ -74,10 +85,10 @@ local function learn(keys, args)
   local before = call('HMGET', keys[1], unpack_list(names))
   for i = 1, partitions do applied[i] = tonumber(before[i] or '-1') end
 
-  local rows, entities = {}, #keys - 1
+  local rows, entities = {}, #keys - 2
   for from = 1, entities, KEYS_A_READ do
     local to = math.min(from + KEYS_A_READ - 1, entities)
-    local stored = call('MGET', unpack_list(keys, from + 1, to + 1))
+    local stored = call('MGET', unpack_list(keys, from + 2, to + 2))
     for i = from, to do rows[i] = read(stored[i - from + 1]) end
   end
 
@@ -107,7 +118,7 @@ local function learn(keys, args)
   end
 
   local expire = string.format('%.0f', expire_s)
-  for entity in pairs(changed) do call('SET', keys[entity + 1], write(rows[entity]), 'EX', expire) end
+  for entity in pairs(changed) do call('SET', keys[entity + 2], write(rows[entity]), 'EX', expire) end
   local marks = {}
   for i = 1, partitions do
     marks[2 * i - 1], marks[2 * i] = names[i], string.format('%.0f', applied[i])

@@ -2,16 +2,27 @@
 
 -- What is kept of decided transactions, so that their outcomes find them. `transaction_index.py` has the layouts.
 
--- FCALL assay_keep N KEYS... EXPIRE_S VALUES
--- VALUES are those of the keys, in their order, all of one width. What a key has already stays as it is, and so does how
+-- Rows of another key of digests must not lie beside ours: whoever writes first marks the part of the shard.
+local function foreign(mark, ours)
+  if ours == '' then return nil end
+  local found = redis.call('GET', mark)
+  if not found then redis.call('SET', mark, ours) end
+  if found and found ~= ours then return redis.error_reply('OTHERKEY ' .. found) end
+end
+
+-- FCALL assay_keep N MARK KEYS... FINGERPRINT EXPIRE_S VALUES
+-- VALUES are those of KEYS, in their order, all of one width. What a key has already stays as it is, and so does how
 -- long that is kept: a transaction that is decided again keeps what was heard of it.
 local function keep(keys, args)
-  local call, sub, expire, values = redis.call, string.sub, args[1], args[2]
-  local width = #values / #keys
-  for i = 1, #keys do
-    call('SET', keys[i], sub(values, (i - 1) * width + 1, i * width), 'NX', 'EX', expire)
+  local call, sub, ours, expire, values = redis.call, string.sub, args[1], args[2], args[3]
+  local refusal = foreign(keys[1], ours)
+  if refusal then return refusal end
+  local count = #keys - 1
+  local width = #values / count
+  for i = 1, count do
+    call('SET', keys[i + 1], sub(values, (i - 1) * width + 1, i * width), 'NX', 'EX', expire)
   end
-  return #keys
+  return count
 end
 
 -- FCALL assay_remember N KEYS... (BEFORE AFTER)...

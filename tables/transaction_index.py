@@ -26,7 +26,7 @@ import numpy.typing as npt
 from assay.schemas.decision import Action, Tier
 from assay.tables.changes import CHANGED_KINDS
 from assay.tables.digests import Digests
-from assay.tables.entity_call import Keyspace
+from assay.tables.keyspace import Keyspace, Part
 from assay.tables.outcomes import Known, Paid, decode_known, encode_known
 from assay.tables.redis_link import Command
 
@@ -148,8 +148,9 @@ def keep_commands(decided: Decided, keyspace: Keyspace, expire_s: int) -> list[C
         keys[:, -18:-2] = np.ascontiguousarray(here["id"]).view(np.uint8).reshape(-1, 16)
         keys[:, -2:] = np.frombuffer(b"\r\n", np.uint8)
         values = np.ascontiguousarray(here["entry"]).tobytes()
-        rest = _bulk([b"%d" % expire_s, values])
-        commands.append(Command(tag, [_fcall("keep", len(here), 2), keys.tobytes(), rest]))
+        mark = _bulk([keyspace.mark(shard, Part.OUTCOMES)])
+        rest = _bulk([keyspace.fingerprint.encode(), b"%d" % expire_s, values])
+        commands.append(Command(tag, [_fcall("keep", 1 + len(here), 3), mark, keys.tobytes(), rest]))
     return commands
 
 

@@ -5,10 +5,10 @@ from redis.crc import key_slot
 
 from assay.deploy.redis_cluster import LocalCluster
 from assay.tables.entity_answer import EntityAnswer
-from assay.tables.entity_call import Keyspace
 from assay.tables.entity_layout import ENTITIES
 from assay.tables.events import Events
 from assay.tables.features import FEATURES, Origin
+from assay.tables.keyspace import Keyspace
 
 ENTITY_OF_WINDOW = [ENTITIES.index(feature.entity) for feature in FEATURES if feature.source == Origin.ENTITY]
 SHARDS = 6

@@ -15,9 +15,9 @@ from assay.tables.batch_load import Loaded, load
 from assay.tables.batch_rows import BATCH_LIST, COLUMNS, BatchRows
 from assay.tables.entities import Entities
 from assay.tables.entity_answer import REDIS_FEATURES, EntityAnswer
-from assay.tables.entity_call import Keyspace
 from assay.tables.events import EVENT, Events
 from assay.tables.features import DAY, ENTITY_FEATURES
+from assay.tables.keyspace import Keyspace
 
 pytestmark = pytest.mark.services
 
@@ -56,7 +56,7 @@ class Stand:
         self._asked = 0
 
     async def load(self, *lines: tuple[int, int, float, float]) -> Loaded:
-        return await load(values(*lines), self.url, self.keyspace, fingerprint="of a key")
+        return await load(values(*lines), self.url, self.keyspace)
 
     async def observe(self, events: Events) -> EntityAnswer:
         events["offset"] += self._asked
@@ -167,7 +167,8 @@ async def test_a_value_that_is_forgotten_already_leaves_no_row(stand: Stand) -> 
 async def test_where_rows_may_not_be_read_the_windows_go_on_without(redis_url: str) -> None:
     client = Redis.from_url(redis_url)
     name = uuid.uuid4().hex[:8]
-    await client.acl_setuser(name, enabled=True, passwords=["+secret"], keys=["*}:[0-9]:*"], commands=["+@all"])
+    windows = ["*}:[0-9]:*", "*}:key:*"]
+    await client.acl_setuser(name, enabled=True, passwords=["+secret"], keys=windows, commands=["+@all"])
     made = Stand(redis_url.replace("redis://", f"redis://{name}:secret@"))
     first = await made.entities.observe(payments((5, 0)), np.zeros(1, np.int64))
     assert first.reason == "refused"
@@ -192,5 +193,5 @@ async def test_on_a_cluster_each_row_is_on_the_node_of_its_shard(tmp_path: Path)
 
 async def test_a_load_without_redis_says_what_to_do() -> None:
     with pytest.raises(ServiceError, match="0 of 1 are written") as caught:
-        await load(values((RATE, 5, 0.25, 0)), "redis://127.0.0.1:1/0", Keyspace("x", "", 1), fingerprint="of a key")
+        await load(values((RATE, 5, 0.25, 0)), "redis://127.0.0.1:1/0", Keyspace("x", "", 1))
     assert "again" in caught.value.mend

@@ -22,7 +22,7 @@ from assay.schemas.decision import Action, Tier
 from assay.streams.metrics import Metrics
 from assay.tables.changes import CHANGED_KINDS
 from assay.tables.digests import OFFLINE
-from assay.tables.entity_call import Keyspace
+from assay.tables.keyspace import Keyspace
 from assay.tables.learned_rows import MARKED_S, LearnedRows
 from assay.tables.learning import own_verdicts
 from assay.tables.outcomes import effect

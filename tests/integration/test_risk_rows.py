@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 
 from assay.schemas.limits import MAX_RISK_ROW_BYTES
 from assay.tables.changes import CHANGED_KINDS, Changes
-from assay.tables.entity_call import Keyspace
 from assay.tables.events import Events
 from assay.tables.features import FEATURE_COUNT, PROFILE_FEATURES
+from assay.tables.keyspace import Keyspace
 from assay.tables.lookups import look_ups
 from assay.tables.redis_link import RedisLink
 from assay.tables.risk_call import EXPIRE_S, read_sequences, risk_calls, risk_library

@@ -7,7 +7,7 @@ import numpy as np
 
 from assay.tables.changes import CHANGED_KINDS, COUNTED, Changes
 from assay.tables.digests import OFFLINE
-from assay.tables.entity_call import Keyspace
+from assay.tables.keyspace import Keyspace
 from assay.tables.learned_rows import Sequences
 from assay.tables.transaction_index import MARKER, UNKNOWN, Decided, Place
 

@@ -22,8 +22,8 @@ from assay.tables.batch_history import BatchValues
 from assay.tables.batch_load import load
 from assay.tables.batch_rows import VALUE, BatchRows, pack_row, pack_value
 from assay.tables.entities import Entities
-from assay.tables.entity_call import Keyspace
 from assay.tables.events import EVENT
+from assay.tables.keyspace import Keyspace
 from assay.tables.lookups import row_key
 from assay.tables.redis_link import Command
 
@@ -51,7 +51,7 @@ async def test_i5_max_batch_values_per_entity_one_more_takes_the_place_of_the_ol
     _, key = row_key(keyspace, b"b", "merchant", 1)
     others = [pack_value(1_000 + place, 1.0, AS_OF_MS - 1 - place) for place in range(MAX_BATCH_VALUES_PER_ENTITY)]
     await client.set(key, pack_row(others))
-    await load(values(1), redis_url, keyspace, fingerprint="of a key")
+    await load(values(1), redis_url, keyspace)
     held = np.frombuffer((await client.get(key))[8:], VALUE)
     await client.aclose()
     assert len(held) == MAX_BATCH_VALUES_PER_ENTITY
@@ -95,7 +95,7 @@ async def test_i5_batch_load_s_later_a_load_has_failed(monkeypatch: pytest.Monke
     monkeypatch.setattr(batch_load, "BATCH_LOAD_S", 0.01)
     monkeypatch.setattr(batch_load, "KeyedLink", Silent)
     with pytest.raises(ServiceError, match="0 of 1 are written"):
-        await load(values(1), "redis://nowhere", Keyspace("x", "", 1), fingerprint="of a key")
+        await load(values(1), "redis://nowhere", Keyspace("x", "", 1))
 
 
 class Forbidding:

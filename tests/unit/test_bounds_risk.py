@@ -5,9 +5,9 @@ import pytest
 
 from assay.schemas import limits
 from assay.tables.changes import CHANGE
-from assay.tables.entity_call import Keyspace
 from assay.tables.events import EVENT
 from assay.tables.features import FEATURE_COUNT
+from assay.tables.keyspace import Keyspace
 from assay.tables.risk_call import risk_calls
 from assay.tables.risk_family import RISK_COLUMNS
 from assay.tables.risk_fold import RiskWindows

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.tables.entity_call import EMPTY_ROW, NEW_ROW, Keyspace, observed
+from assay.tables.entity_call import EMPTY_ROW, NEW_ROW, observed
 from assay.tables.entity_layout import BACK, CROWDS, MAX_RECORDS, PEOPLE, TAIL
 from assay.tables.entity_rows import RINGS, TILE_BYTES
 from assay.tables.entity_state import State
 from assay.tables.events import EVENT, Events
+from assay.tables.keyspace import Keyspace
 
 BEFORE = bytes(8)  # the offset of one partition
 

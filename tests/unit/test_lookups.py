@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from assay.tables.entity_call import Keyspace
 from assay.tables.events import EVENT, Events
+from assay.tables.keyspace import Keyspace
 from assay.tables.lookups import Found, LookUps, Reading, look_ups, row_key
 
 COLUMNS = 4

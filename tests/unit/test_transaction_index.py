@@ -9,7 +9,7 @@ from assay.schemas.decision import Action, Tier
 from assay.schemas.transaction import Transaction
 from assay.tables.digests import OFFLINE
 from assay.tables.encode import encode_events
-from assay.tables.entity_call import Keyspace
+from assay.tables.keyspace import Keyspace
 from assay.tables.outcomes import Heard, Paid
 from assay.tables.rates import SHIPPED_RATES, Rates
 from assay.tables.redis_link import Command
@@ -105,7 +105,7 @@ def test_an_outcome_finds_its_transaction_where_the_event_of_it_is_kept() -> Non
     rows["user"], rows["id"] = event["user"], event["id"]
     [command] = keep_commands(rows, KEYSPACE, 60)
     place = place_of(KEYSPACE, OFFLINE, "u-1", "t-ü")
-    assert words(command)[3] == place.key
+    assert words(command)[4] == place.key
     assert place.key.startswith(b"{a-prefix:%d}:t:" % place.shard)
     assert place.key != place_of(KEYSPACE, OFFLINE, "u-2", "t-ü").key
     assert place.key != place_of(KEYSPACE, OFFLINE, "u-1", "t-u").key
@@ -115,9 +115,9 @@ def test_transactions_are_kept_by_one_command_of_each_shard_with_values_in_the_o
     rows = decided(7)
     found = {}
     for command in keep_commands(rows, KEYSPACE, 60):
-        _, _, count, *keys, expire_s, values = words(command)
-        assert len(keys) == int(count)
-        assert expire_s == b"60"
+        _, _, count, mark, *keys, fingerprint, expire_s, values = words(command)
+        assert 1 + len(keys) == int(count)
+        assert (mark, fingerprint, expire_s) == (command.tag + b"key:outcomes", b"", b"60")
         assert all(key.startswith(command.tag) for key in keys)
         found |= {key[-24:]: values[72 * i : 72 * (i + 1)] for i, key in enumerate(keys)}
     assert found == {row["user"].tobytes() + row["id"].tobytes(): row["entry"].tobytes() for row in rows}
