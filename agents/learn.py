@@ -25,7 +25,6 @@ from assay.agents.profiles import Recalled
 from assay.agents.refused_outcomes import RefusedOutcomes, SeldomLog
 from assay.agents.waiting_outcomes import Waiting, WaitingOutcomes
 from assay.models.judge import Verdicts
-from assay.schemas.errors import PublishError
 from assay.schemas.limits import MAX_OUTCOMES_AT_ONCE, MAX_REFUSALS, REDIS_CATCH_UP_S, REDIS_REST_S
 from assay.schemas.outcome import Outcome
 from assay.schemas.refusal import Refusal
@@ -57,7 +56,8 @@ class OffersChanges(Protocol):
 class KeepsRefused(Protocol):
     """`agents.refused_outcomes.RefusedOutcomes`"""
 
-    async def keep(self, refusals: Sequence[Refusal]) -> None: ...
+    async def keep(self, refusals: Sequence[Refusal]) -> set[int]: ...
+    def forget(self) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -141,6 +141,7 @@ class Learner:
         """Before partitions are given up: outcomes that wait are left to the next owner, decisions kept if Redis answers."""
         self._closed_generation = self._generation()
         self._waiting.clear()
+        self._refused.forget()
         if not self._failing:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._decided.empty.wait(), REDIS_CATCH_UP_S)
@@ -165,10 +166,9 @@ class Learner:
             self._wake.clear()
             try:
                 await self._turn()
-            except (*OUTAGES, PublishError) as error:
+            except OUTAGES as error:
                 if not self._failing:
-                    what = "Kafka takes their dead letters" if isinstance(error, PublishError) else "Redis answers"
-                    log.warning("outcomes wait until %s, and decisions to be kept for theirs: %r", what, error)
+                    log.warning("outcomes wait until Redis answers, and decisions to be kept for theirs: %r", error)
                 self._failing = True
             except Exception:  # a mistake of ours must not end the learning of all that follows
                 log.exception("a turn of the learner failed")
@@ -181,7 +181,7 @@ class Learner:
             self._wake.set()
 
     async def _turn(self) -> None:
-        """All that waits. Raises one of OUTAGES, or PublishError."""
+        """All that waits. Raises one of OUTAGES."""
         if not self._rows.connected:
             await self._rows.connect()
             self._waiting.connected()
@@ -197,8 +197,6 @@ class Learner:
         """Apply outcomes; what can't be applied again and again is found one by one, counted and left out."""
         try:
             held = await self._apply(batch)
-        except PublishError:
-            raise
         except OUTAGES as error:
             self._refusals += "script:" in str(error)
             if self._refusals < MAX_REFUSALS:
@@ -228,11 +226,11 @@ class Learner:
         self._evidence.offer_outcomes(arrived, learnt, sequences)  # again, if what follows fails: the first one counts
         if learnt.kept and not await self._rows.remember(learnt.kept):
             return held  # another was quicker, a former owner or a sender on a foreign partition: read again
-        if refused := [said for each in ready if isinstance(said := each.said, Refusal)]:
-            await self._refused.keep(refused)
-        self._quality.count(learnt.labels)
-        self._finish(ready, {valid[i]: "unknown" for i in learnt.unknown})
-        return held
+        self._quality.count(learnt.labels)  # now: what is known already gives none, when it is applied again
+        refused = await self._refused.keep([said for each in ready if isinstance(said := each.said, Refusal)])
+        kept = [each for each in ready if each.tp.partition not in refused]
+        self._finish(kept, {valid[i]: "unknown" for i in learnt.unknown if valid[i].tp.partition not in refused})
+        return held | {each.tp for each in ready if each.tp.partition in refused}
 
     async def _find(self, arrived: Sequence[Arrived]) -> tuple[list[Place], dict[Place, bytes]]:
         """The place of each outcome's transaction, or of the outcome's mark where that is set; and what is in those places."""

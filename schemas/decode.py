@@ -12,7 +12,13 @@ from typing import Any, Final
 import jiter
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from assay.schemas.card_number import holds_card_number, may_hold_card_number, path_of_card_number, texts
+from assay.schemas.card_number import (
+    holds_card_number,
+    may_hold_card_number,
+    path_of_card_number,
+    texts,
+    unread_holds_card_number,
+)
 from assay.schemas.cloudevents import STRUCTURED, data_of
 from assay.schemas.headers import CONTENT_TYPE_HEADER, Envelope, Header, ReplyAddress, read_headers
 from assay.schemas.limits import (
@@ -170,12 +176,12 @@ def _open(record: SourceRecord, value: bytes, envelope: Envelope, exempt: frozen
 
 
 def _check_card_number(record: SourceRecord, body: object, address: ReplyAddress | None, exempt: frozenset[str]) -> None:
-    """Raises Refused when there is a card number anywhere in the record. An unparsed body is searched as it is."""
+    """Raises Refused when there is a card number anywhere in the record. A body that was not parsed is searched as it is."""
     found: str | None = None
     if "user_id" not in exempt and holds_card_number(record.key or b""):
         found = "key"
     if body is _NOTHING:
-        if holds_card_number(record.value or b""):
+        if unread_holds_card_number(record.value or b""):
             found = "value"
     elif (path := path_of_card_number(texts(body, exempt))) is not None:
         found = path if path in _EXPECTED else path.split(".", 1)[0] if path.startswith("attributes") else "value"

@@ -5,7 +5,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from assay.schemas.card_number import holds_card_number, may_hold_card_number, path_of_card_number, texts
+from assay.schemas.card_number import (
+    holds_card_number,
+    may_hold_card_number,
+    path_of_card_number,
+    texts,
+    unread_holds_card_number,
+)
 from assay.schemas.decode import parse_json
 from assay.schemas.fields import AMOUNT_EXPECTED, Amount, Id
 from assay.schemas.instant import EXPECTED as INSTANT_EXPECTED
@@ -107,18 +113,24 @@ def _checked(record: SourceRecord, value: bytes) -> Outcome:
 def _check_card_number(record: SourceRecord, value: bytes) -> None:
     """Raises Refused: a dead letter would keep it."""
     found = "key" if holds_card_number(record.key or b"") else None
-    if may_hold_card_number(value) or b"\\" in value:
-        try:
-            hidden = len(value) <= MAX_VALUE_BYTES and path_of_card_number(texts(parse_json(value))) is not None
-        except (ValueError, ArithmeticError):
-            hidden = holds_card_number(value)
-        if hidden or (len(value) > MAX_VALUE_BYTES and holds_card_number(value)):
-            found = "value"
+    if _value_holds_card_number(value):
+        found = "value"
     for name, written in record.headers:
         if holds_card_number(name.encode(errors="replace") + b"\n" + (written or b"")):
             found = "headers"
     if found is not None:
         raise Refused(RefusalCode.CARD_NUMBER, found, "a token: card numbers are never taken, logged or kept")
+
+
+def _value_holds_card_number(value: bytes) -> bool:
+    if not (may_hold_card_number(value) or b"\\" in value or b"\0" in value):
+        return False
+    try:
+        if len(value) <= MAX_VALUE_BYTES:
+            return path_of_card_number(texts(parse_json(value))) is not None
+    except (ValueError, ArithmeticError):
+        pass
+    return unread_holds_card_number(value)
 
 
 def _refused(error: ValidationError) -> Refused:

@@ -47,16 +47,17 @@ class Told:
 
 
 class Letters:
-    """Where outcomes that are refused would be kept; each of `fails` fails one try."""
+    """Where outcomes that are refused would be kept; those of partitions that fail are not."""
 
     def __init__(self) -> None:
         self.kept: list[Refusal] = []
-        self.fails: list[Exception] = []
+        self.fail: set[int] = set()
 
-    async def keep(self, refusals: Sequence[Refusal]) -> None:
-        if self.fails:
-            raise self.fails.pop(0)
-        self.kept += refusals
+    async def keep(self, refusals: Sequence[Refusal]) -> set[int]:
+        self.kept += [each for each in refusals if each.source.partition not in self.fail]
+        return {each.source.partition for each in refusals} & self.fail
+
+    def forget(self) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -15,6 +15,7 @@ from assay.schemas.source import Source, SourceRecord
 
 APPENDED = 1_772_362_800_250
 CARD = "4111111111111111"
+ESCAPED = b"".join(b"\\u%04x" % ord(digit) for digit in CARD)
 FULL: dict[str, Any] = {
     "transaction_id": "t-1",
     "user_id": "u-1",
@@ -210,6 +211,10 @@ def test_a_wrong_reply_address_gets_no_reply() -> None:
         (body(**{CARD: 1}), "value"),
         (body(instrument={"id": "X"}).replace(b"X", b"\\u0034" + CARD[1:].encode()), "instrument.id"),
         (b"not JSON: " + CARD.encode(), "value"),
+        (b"not JSON: " + ESCAPED, "value"),
+        (b"not JSON: 4111\\u00201111\\u002D1111\\u002d1111", "value"),
+        (f"not JSON: {CARD}".encode("utf-16"), "value"),
+        (b"x" * 500_000 + b" " + ESCAPED, "value"),
         (b'["' + CARD.encode() + b'"]', "value"),
         (b"x" * 500_000 + b" " + CARD.encode(), "value"),
     ],
