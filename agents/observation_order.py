@@ -13,6 +13,8 @@ from itertools import groupby, pairwise
 import numpy as np
 import numpy.typing as npt
 
+from assay.tables.entity_layout import KEPT_S
+
 UNKNOWN = -1  # in place of a sequence number: the evidence has none
 NO_LIMIT = 2**62
 
@@ -78,6 +80,8 @@ def logged_order(
 ) -> Order:
     """Of one kind of entity; transactions without one are left out. Positions are in the order of each partition.
 
+    An entity is counted anew where it was not seen for so long that Redis had forgotten it; before that, Redis has lost it.
+
     >>> digests = np.array([7, 7, 7, 0, 7], np.uint64)
     >>> logged_order(digests, np.array([2, 1, UNKNOWN, 0, 4]), np.arange(5), np.arange(5)).positions
     array([1, 0, 2, 4])
@@ -90,7 +94,7 @@ def logged_order(
     miscounts: list[Miscount] = []
     for _, group in groupby(present.tolist(), digests.__getitem__):
         positions = list(group)
-        one = _OrderOfOne(sequences[positions].tolist(), partitions[positions].tolist())
+        one = _OrderOfOne(sequences[positions].tolist(), partitions[positions].tolist(), appended_ms[positions].tolist())
         read_at += [len(ordered) + i for i in one.read_at()]
         ordered += [positions[place] for place in one.ordered]
         certain += [place in one.certain for place in one.ordered]
@@ -105,20 +109,20 @@ class _OrderOfOne:
     certain what had been counted. miscounts: (place, expected number).
     """
 
-    def __init__(self, numbers: Sequence[int], partitions: Sequence[int]) -> None:
-        self.numbers, self._partitions = numbers, partitions
+    def __init__(self, numbers: Sequence[int], partitions: Sequence[int], appended_ms: Sequence[int]) -> None:
+        self.numbers, self._partitions, self._appended_ms = numbers, partitions, appended_ms
         self.ordered: list[int] = []
         self.again: set[int] = set()
         self.certain: set[int] = set()
         self.miscounts: list[tuple[int, int]] = []
-        self._uncounted = 0  # at the end of the life before
+        self._uncounted = self._counted = 0  # of the life before: how many were left, and the last place with a number
         for which, life in enumerate(_lives(numbers)):
             self._live(life, first=not which)
 
     def _live(self, life: _Life, *, first: bool) -> None:
         known = life.leading in (0, len(self.ordered)) or life.leading <= self._uncounted
         filled = known or life.leading <= len(life.again) + len(life.unknown) - life.inner
-        if not (first or filled):
+        if not (first or (filled and (life.leading == len(self.ordered) or self._forgotten(life)))):
             self.miscounts.append((life.numbered[life.leading + 1], len(self.ordered) + 1))
         begins = 0 if filled and not known else life.leading
         most = self._most(life)
@@ -132,7 +136,13 @@ class _OrderOfOne:
             forgotten = [self.numbers[place] for place in left if place in life.again]
             self.miscounts += [(life.numbered[number], number + 1) for number in forgotten]
         self.ordered += left
-        self._uncounted = len(left)
+        self._uncounted, self._counted = len(left), max(life.numbered.values(), default=0)
+
+    def _forgotten(self, life: _Life) -> bool:
+        """Whether Redis may have forgotten the entity by the beginning of this life, for want of observations."""
+        begun = min(life.numbered.values())
+        seen = self._appended_ms[self._counted : begun + 1]
+        return any(later - earlier >= KEPT_S * 1000 for earlier, later in pairwise(seen))
 
     def _most(self, life: _Life) -> dict[int, int]:
         """{place: the highest number under which it may have been counted}: partitions are counted in their order."""

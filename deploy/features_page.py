@@ -33,6 +33,11 @@ feature and result, what decisions found: value, not_loaded (or no such entity),
     sum by (feature) (rate(assay_batch_feature_reads_total{result!="value"}[10m]))
       / sum by (feature) (rate(assay_batch_feature_reads_total[10m])) > 0.5
 
+No age tells of windows that Redis had and has no more (emptied, an old snapshot, a failover): a worker that finds them missing
+counts it, and leaves word of it for `assay doctor` until they are made anew. So a fourth alert:
+
+    assay_entity_windows_lost > 0
+
 The evidence of a decision has the ages of what it was made from (`ages_ms`, by source): of entity and risk as in the table,
 just after the decision; of batch, of the oldest value read, and of each batch feature, up to the transaction's event time. A
 batch value that is older by then than its feature allows is unavailable; so is one that holds as of later, which was not known

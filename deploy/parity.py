@@ -23,7 +23,8 @@ def parity(
     Reads transactions, dead letters and evidence whole, with the rates of ASSAY_RATES; changes nothing, and workers may run.
     Profile features are folded anew, partition by partition; entity windows in the order that the evidence gives; what
     became of transactions by the changes that it tells. Exits 1 where anything differs, or where Redis counted an observation
-    that the topic does not have, or lost one; and names the first difference.
+    that the topic does not have, or lost one (an entity that is counted anew before it could be forgotten); and names the first
+    difference.
 
     Not compared: batch features; what has no evidence; entities that Redis had seen before the topic began; windows where it is
     not certain what Redis had counted; rows of risk after a change whose evidence is lost. It says how many were compared.

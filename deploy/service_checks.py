@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -12,15 +13,17 @@ from redis.crc import key_slot
 
 from assay.deploy.check import Check, fail, failure, ok, warn
 from assay.deploy.probes import KafkaFacts, ask_kafka, ask_redis, without_password
+from assay.schemas.limits import REDIS_CATCH_UP_S
 from assay.streams.header_names import read_any_header_name
 from assay.streams.kafka import client_options, ssl_context
 from assay.streams.partitioning import partition_of
 from assay.streams.reading import stop
 from assay.streams.settings import Settings
 from assay.streams.topics import TopicSpec, configs_of, topic_specs
+from assay.tables.entities import MEND_LOST
 from assay.tables.key_marks import KeyMarks
-from assay.tables.keyspace import Part
-from assay.tables.redis_link import OUTAGES, RedisLink
+from assay.tables.keyspace import LOST, Part
+from assay.tables.redis_link import OUTAGES, Command, RedisLink, packed
 from assay.tables.redis_topology import Topology
 
 TIMEOUT_S = 3.0
@@ -34,8 +37,10 @@ _START_REDIS = "start one (`assay services up` does, for development), or set AS
 
 async def service_checks(settings: Settings) -> list[Check]:
     """Kafka, its topics, where keys lie, and Redis."""
-    kafka, redis, key = await asyncio.gather(_kafka(settings), asyncio.to_thread(redis_check, settings), redis_key(settings))
-    return [*kafka, redis, key]
+    kafka, redis, key, lost = await asyncio.gather(
+        _kafka(settings), asyncio.to_thread(redis_check, settings), redis_key(settings), redis_lost(settings)
+    )
+    return [*kafka, redis, key, lost]
 
 
 async def _kafka(settings: Settings) -> list[Check]:
@@ -192,6 +197,24 @@ async def redis_key(settings: Settings) -> Check:
     if (refusal := marks.refusal(found)) is not None:
         return fail("redis key", refusal.what, refusal.mend)
     return ok("redis key", "ASSAY_HASH_KEY is that of what is there" if any(found.values()) else "nothing is there yet")
+
+
+async def redis_lost(settings: Settings) -> Check:
+    """Whether workers have found that Redis had less than it had taken, and nothing has been rebuilt since."""
+    link, keyspace = RedisLink(settings.redis_url.get_secret_value()), settings.keyspace()
+    tags = [keyspace.tag(shard) for shard in range(keyspace.shards)]
+    try:
+        await link.connect()
+        until = asyncio.get_running_loop().time() + REDIS_CATCH_UP_S
+        found = await link.exchange([Command(tag, packed(b"GET", tag + LOST)) for tag in tags], until)
+    except OUTAGES as error:
+        return warn("redis windows", f"not checked: {error!r}", "see redis")
+    finally:
+        await link.disconnect()
+    if lost := [int(when) for when in found if isinstance(when, bytes)]:
+        when = datetime.fromtimestamp(max(lost) / 1000, UTC).isoformat(" ", "seconds")
+        return fail("redis windows", f"of {len(lost)} shards, {when}: Redis had less than it had taken", MEND_LOST)
+    return ok("redis windows", "no worker has found any missing")
 
 
 def judge_shards(topology: Topology, settings: Settings, found: str) -> Check:

@@ -26,7 +26,7 @@ from assay.tables.batch_rows import BATCH_LIST, VALUE, VERSION, BatchRows
 from assay.tables.key_marks import KeyedLink, KeyMarks
 from assay.tables.keyspace import Keyspace, Part
 from assay.tables.lookups import hash_tag, row_key
-from assay.tables.redis_link import OUTAGES, Command
+from assay.tables.redis_link import OUTAGES, Command, packed
 from assay.tables.redis_node import OtherKeyError
 
 Progress = Callable[[int, int], None]  # (rows written, of how many)
@@ -112,8 +112,7 @@ def _call(keyspace: Keyspace, shard: int, rows: list[tuple[bytes, bytes]]) -> _C
     kept, most = b"%d" % (MAX_BATCH_VALUE_AGE_S * 1000), b"%d" % MAX_BATCH_VALUES_PER_ENTITY
     words = [b"EVAL", _script(), b"%d" % (1 + len(rows)), mark, *(key for key, _ in rows)]
     words += [ours, kept, most, VERSION.to_bytes(4, "little"), *(values for _, values in rows)]
-    packed = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
-    return _Call(Command(tag, (packed,)), len(rows), sum(len(values) for _, values in rows) // VALUE.itemsize)
+    return _Call(Command(tag, packed(*words)), len(rows), sum(len(values) for _, values in rows) // VALUE.itemsize)
 
 
 def _some(calls: Iterator[_Call]) -> Iterator[list[_Call]]:

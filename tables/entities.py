@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from assay.schemas.limits import (
     REDIS_CONNECT_S,
     REDIS_REST_S,
 )
+from assay.tables.applied import Applied
 from assay.tables.entity_answer import REDIS_FEATURES, EntityAnswer, unavailable
 from assay.tables.entity_call import NEW_ROW, Observed, library, observed
 from assay.tables.events import EVENT, Events
@@ -102,14 +103,16 @@ class Entities:
         self._rests_until = 0.0
         self.waiting = 0  # transactions that were answered without Redis, and that it is still to learn of
         self.dropped = 0  # transactions that it will never learn of, and single entities that had no room for one
-        self._compactions: list[Command] = []  # for whatever is sent next: nobody waits for them
+        self._unasked: list[Command] = []  # for whatever is sent next: nobody waits for them
         self.unreadable_rows = 0  # that are not what this version writes
-        self.lost = 0  # times that Redis turned out to have less than it had taken
-        self._applied: dict[
-            tuple[bytes, int], float
-        ] = {}  # by shard and partition: the last offset that Redis is known to have
+        self._applied = Applied()
         self._behind_since: float | None = None  # when the first of what waits came, by the clock
         self.newest_ms: dict[str, float] = {}  # by feature that is looked up: as of when its newest value is, epoch, ms
+
+    @property
+    def lost(self) -> int:
+        """Times that Redis turned out to have less than it had taken."""
+        return self._applied.lost
 
     @property
     def behind_s(self) -> float:
@@ -217,13 +220,13 @@ class Entities:
     async def _send(self, asked: _Asked, until: float) -> None:
         """Send the first of the queue, with the lock held. Raises one of OUTAGES."""
         batch, calls = asked.observed, len(asked.observed.calls)
-        compactions, self._compactions = self._compactions, []
-        commands = compactions + [Command(call.tag, call.command()) for call in batch.calls]
+        unasked, self._unasked = self._unasked, []
+        commands = unasked + [Command(call.tag, call.command()) for call in batch.calls]
         reads = not batch.given_up and self._clock() >= self._look_up_again
         if reads:
             commands += asked.look_ups.commands
         try:
-            replies = (await self._link.exchange(commands, until))[len(compactions) :]
+            replies = (await self._link.exchange(commands, until))[len(unasked) :]
             batch.replies, asked.found = replies[:calls], replies[calls:] if reads else None
         except ResponseError as error:
             if isinstance(error, NoPermissionError):  # it may be about the look-ups alone: the windows go on without
@@ -242,19 +245,11 @@ class Entities:
 
     def _note(self, batch: Observed) -> None:
         """What the rows that a micro-batch was answered with want done, and what they had no room for."""
-        self._compactions += [call.compaction for call in batch.calls if call.compaction is not None]
+        self._unasked += [call.compaction for call in batch.calls if call.compaction is not None]
         self.dropped += sum(call.full for call in batch.calls)
         self.unreadable_rows += sum(call.unreadable for call in batch.calls)
-        for call in batch.calls:
-            if call.before is not None:
-                self._compare(call.tag, dict(zip(call.partitions.tolist(), call.before.tolist(), strict=True)), call.applied())
-
-    def _compare(self, tag: bytes, before: Mapping[int, float], after: Mapping[int, float]) -> None:
-        """What Redis says that it had applied, with what it has told us earlier."""
-        gone = any(offset < self._applied.get((tag, partition), -1.0) for partition, offset in before.items())
-        self._applied |= {(tag, partition): offset for partition, offset in after.items()}
-        if gone:
-            self.lost += 1
+        if words := [word for call in batch.calls if (word := self._applied.note(call)) is not None]:
+            self._unasked += words
             log.error("Redis has lost observations that it had taken. Mend: %s", MEND_LOST)
 
     def _recover(self) -> asyncio.Task[None]:
@@ -279,7 +274,7 @@ class Entities:
     def _failed(self, error: BaseException | None = None) -> None:
         self._other_key = isinstance(error, OtherKeyError)
         self._failures = FAILURES_TO_REST if self._other_key else self._failures + 1
-        self._compactions = []  # whoever answers next may be another, with other rows
+        self._unasked = []  # whoever answers next may be another, with other rows
         if self.resting:
             self._rests_until = self._clock() + self._rest
 

@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 
 from assay.schemas.limits import REDIS_CATCH_UP_S
 from assay.tables.keyspace import Keyspace, Part
-from assay.tables.redis_link import Command, RedisLink
+from assay.tables.redis_link import Command, RedisLink, packed
 from assay.tables.redis_node import Library, OtherKeyError
 
 WAYS_OUT = {
@@ -60,7 +60,8 @@ class KeyMarks:
     async def look(self, link: RedisLink) -> dict[Part, set[str]]:
         """The fingerprints that parts are marked with, over all shards; none where nothing was written."""
         parts = (self.writes, *self.reads)
-        asked = [self._asked([self.keyspace.mark(shard, part) for part in parts]) for shard in range(self.keyspace.shards)]
+        marks = [[self.keyspace.mark(shard, part) for part in parts] for shard in range(self.keyspace.shards)]
+        asked = [Command(names[0], packed(b"MGET", *names)) for names in marks]
         replies = await link.exchange(asked, asyncio.get_running_loop().time() + REDIS_CATCH_UP_S)
         found: dict[Part, set[str]] = {part: set() for part in parts}
         for reply in replies:
@@ -68,11 +69,6 @@ class KeyMarks:
             for part, mark in zip(parts, reply, strict=True):
                 found[part] |= set() if mark is None else {mark.decode()}
         return found
-
-    @staticmethod
-    def _asked(names: Sequence[bytes]) -> Command:
-        words = (b"MGET", *names)
-        return Command(names[0], [b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)])
 
 
 class KeyedLink(RedisLink):

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from assay.tables import entity_layout as layout
 
+LOST = b"lost"  # ends the key that says when windows of a shard were lost: epoch, ms
+
 
 class Part(StrEnum):
     """What has a mark of its own (`key_marks`), since it is made anew on its own."""

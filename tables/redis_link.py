@@ -24,7 +24,7 @@ from assay.schemas.limits import MAX_REDIRECTS, REDIS_CONNECT_S
 from assay.tables.redis_node import OUTAGES, Library, OtherKeyError, RedisNode
 from assay.tables.redis_topology import Address, Topology, read_topology, seeds
 
-__all__ = ["OUTAGES", "Command", "RedisLink", "urls_of"]
+__all__ = ["OUTAGES", "Command", "RedisLink", "packed", "urls_of"]
 
 READ_BYTES = 256 * 1024
 ASKING = b"*1\r\n$6\r\nASKING\r\n"
@@ -39,6 +39,11 @@ class Command:
 
     tag: bytes
     parts: Sequence[bytes | bytearray]
+
+
+def packed(*words: bytes) -> list[bytes]:
+    """A command's words in the Redis protocol."""
+    return [b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from assay.tables import risk_layout as layout
 from assay.tables.changes import CHANGED_KINDS, COUNTED, Changes
 from assay.tables.keyspace import Keyspace, Part
 from assay.tables.lookups import LETTERS, hash_tag
-from assay.tables.redis_link import Command
+from assay.tables.redis_link import Command, packed
 
 EXPIRE_S = 39 * 24 * 60 * 60  # no window reaches a tile that long after the row was last written
 _KIND_LETTERS = np.array([LETTERS[kind] for kind in CHANGED_KINDS])
@@ -107,7 +107,7 @@ def _call(
     names = [tag + layout.MARKER + name.tobytes() for name in distinct]
     keys = [applied, keyspace.mark(shard, Part.OUTCOMES), *names]
     words = [b"FCALL", risk_library()[1].encode(), b"%d" % len(keys), *keys, keyspace.fingerprint.encode(), payload]
-    return RiskCall(tag, [b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)], places, here)
+    return RiskCall(tag, packed(*words), places, here)
 
 
 def _payload(changes: Changes, index: npt.NDArray[np.uint16]) -> bytes:

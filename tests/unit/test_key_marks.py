@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from assay.deploy.check import State
-from assay.deploy.service_checks import redis_key
+from assay.deploy.service_checks import redis_key, redis_lost
 from assay.schemas.errors import ServiceError
 from assay.streams.settings import Settings
 from assay.tables.batch_history import BatchValues
@@ -185,6 +185,20 @@ async def test_a_load_marks_what_it_wrote(place: Place) -> None:
     await load(values, place.url, place.keyspace("one"))
     with pytest.raises(ServiceError, match="batch features were written"):
         await load(values, place.url, place.keyspace("another"))
+
+
+async def test_the_doctor_says_that_a_worker_found_windows_missing_until_they_are_made_anew(place: Place, redis: Redis) -> None:
+    settings = place.settings("one")
+    place.prefix = settings.entity_prefix
+    entities = place.entities(settings.digests().fingerprint)
+    await observe(entities, 1)
+    assert (await redis_lost(settings)).state is State.OK
+    await redis.delete(*[key async for key in redis.scan_iter(f"{{{place.prefix}:*")])
+    await observe(entities, 2)
+    await observe(entities, 3)  # with which word of it goes out
+    await entities.close()
+    found = await redis_lost(settings)
+    assert (found.state, "assay rebuild entities" in found.mend) == (State.FAIL, True)
 
 
 async def test_the_doctor_says_under_which_key_it_is(place: Place, redis: Redis) -> None:

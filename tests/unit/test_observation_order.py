@@ -6,22 +6,30 @@ import numpy as np
 import pytest
 
 from assay.agents.observation_order import UNKNOWN, Order, logged_order
+from assay.tables.entity_layout import KEPT_S
 
 
-def order_of(numbers: list[int], partitions: Sequence[int] | None = None) -> Order:
-    """Of one entity, by append time; each of a partition of its own, unless told otherwise."""
+def order_of(numbers: list[int], partitions: Sequence[int] | None = None, unseen_before: int = -1) -> Order:
+    """Of one entity, by append time; each of a partition of its own, unless told otherwise.
+
+    unseen_before: a place before which it was not seen for so long that Redis forgets it.
+    """
     n = len(numbers)
+    appended_ms = np.arange(n)
+    if unseen_before >= 0:
+        appended_ms[unseen_before:] += KEPT_S * 1000
     return logged_order(
-        np.full(n, 7, np.uint64), np.array(numbers), np.arange(n), np.arange(n) if partitions is None else np.array(partitions)
+        np.full(n, 7, np.uint64), np.array(numbers), appended_ms, np.arange(n) if partitions is None else np.array(partitions)
     )
 
 
-def miscounts(numbers: list[int]) -> list[tuple[int, int, int]]:
-    return [(each.position, each.number, each.expected) for each in order_of(numbers).miscounts]
+def miscounts(numbers: list[int], unseen_before: int = -1) -> list[tuple[int, int, int]]:
+    found = order_of(numbers, unseen_before=unseen_before).miscounts
+    return [(each.position, each.number, each.expected) for each in found]
 
 
 def test_numbers_that_begin_again_are_another_life_of_the_entity() -> None:
-    order = order_of([2, 1, 1, 3, 2])
+    order = order_of([2, 1, 1, 3, 2], unseen_before=2)
     assert (order.positions.tolist(), order.miscounts) == ([1, 0, 2, 4, 3], [])
 
 
@@ -59,12 +67,19 @@ def test_an_older_entity_whose_row_was_made_anew_from_the_topic_goes_on_in_order
     assert (order.positions.tolist(), order.miscounts) == ([0, 1, 2, 3, 4], [])
 
 
-def test_an_older_entity_that_was_forgotten_is_none() -> None:
-    assert miscounts([1001, 1002, 1003, 1, 2]) == []
+def test_an_entity_that_was_forgotten_is_none() -> None:
+    assert miscounts([1001, 1002, 1003, 1, 2], unseen_before=3) == []
+    assert miscounts([1, 2, 3, 1, 2], unseen_before=3) == []
+
+
+@pytest.mark.parametrize("numbers", [[1001, 1002, 1003, 1, 2], [1, 2, 3, 1, 2], [1, 2, UNKNOWN, 1]])
+def test_i4_one_that_begins_again_before_it_could_be_forgotten_is_lost(numbers: list[int]) -> None:
+    [(position, number, expected)] = miscounts(numbers)
+    assert (numbers[position], number, expected) == (1, 1, 4)
 
 
 def test_a_forgotten_entity_of_which_redis_learnt_later_is_none() -> None:
-    assert miscounts([1, 2, 3, 4, UNKNOWN, UNKNOWN, 3, 4]) == []
+    assert miscounts([1, 2, 3, 4, UNKNOWN, UNKNOWN, 3, 4], unseen_before=4) == []
 
 
 def test_what_is_asked_for_again_reads_what_the_owner_of_its_number_does() -> None:
