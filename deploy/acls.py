@@ -62,14 +62,15 @@ def _checkout(settings: Settings, replies: list[str]) -> Iterator[Acl]:
 
 
 def _analyst(settings: Settings, replies: list[str]) -> Iterator[Acl]:
-    yield Acl("topic", settings.outcomes, ("Write",))
+    yield Acl("topic", settings.outcomes, ("Read", "Write"))  # a backtest has them as labels
     for topic in (settings.decisions, settings.evidence, settings.transactions, settings.dead_letters):
         yield Acl("topic", topic, ("Read",))
 
 
 def _operator(settings: Settings, replies: list[str]) -> Iterator[Acl]:
+    sent = (settings.transactions, settings.outcomes, settings.control)
     for acl in _worker(settings, []):
         operations = set(acl.operations)
         if acl.resource == "topic":
-            operations |= {"Create", "Read"} | ({"Write"} if acl.name in (settings.transactions, settings.outcomes) else set())
+            operations |= {"Create", "Read"} | ({"Write"} if acl.name in sent else set())
         yield Acl(acl.resource, acl.name, tuple(sorted(operations)), acl.prefixed)

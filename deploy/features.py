@@ -74,9 +74,10 @@ def load(
     """Load batch features: values that were computed elsewhere, each with the time as of which it holds.
 
     A row says: entity (such as merchant), id (as transactions have it), name (of a batch feature), value, and as_of: a time, or
-    a day, which means its beginning in UTC. What was as of more than 90 days ago is forgotten at once, and counted. Nothing is
-    loaded unless every row can be. A value never replaces one of a later as_of; loading a file again changes nothing. Workers
-    see a value with the next transaction.
+    a day, which means its beginning in UTC. What is older than its feature allows is unavailable to decisions, what was as of
+    more than 90 days ago forgotten at once; both are counted. Nothing is loaded unless every row can be.
+    A value never replaces one of a later as_of; loading a file again changes nothing. Workers see a value with the next
+    transaction.
 
     \b
     Examples:
@@ -96,19 +97,22 @@ def load(
     from assay.streams.settings import Settings
     from assay.tables.batch_load import Loaded
     from assay.tables.batch_load import load as write
+    from assay.tables.batch_rows import BATCH_LIST
 
     settings = Settings.load()
     digests = settings.digests()
     values = read_batch_file(file, map_ or (), map_file, now_ms=int(time.time() * 1000), digests=digests)
-    forgotten = int((values.as_of_ms < (time.time() - MAX_BATCH_VALUE_AGE_S) * 1000).sum())
+    ages_s = time.time() - values.as_of_ms / 1000
+    forgotten = int((ages_s > MAX_BATCH_VALUE_AGE_S).sum())
+    too_old = int((ages_s > [BATCH_LIST[place].allowed_age_s for place in values.feature]).sum()) - forgotten
     loaded = Loaded(0, len(values), 0)
     if not dry_run:
         with progress_bars() as report:
             told = partial(report, "loading")
             loaded = asyncio.run(write(values, settings.redis_url.get_secret_value(), settings.keyspace(), told))
-    _tell(loaded, dry_run, forgotten)
+    _tell(loaded, dry_run, forgotten, too_old)
     if json_:
-        print(json.dumps({"dry_run": dry_run} | loaded._asdict() | {"forgotten": forgotten}))
+        print(json.dumps({"dry_run": dry_run} | loaded._asdict() | {"too_old": too_old, "forgotten": forgotten}))
 
 
 def _look(last: int) -> "tuple[Tally | None, str]":
@@ -149,12 +153,16 @@ def _show(seen: "list[Seen] | None", note: str) -> None:
     console.print(note[:1].upper() + note[1:] + ".", highlight=False, soft_wrap=True)
 
 
-def _tell(loaded: "Loaded", dry_run: bool, forgotten: int) -> None:
+def _tell(loaded: "Loaded", dry_run: bool, forgotten: int, too_old: int) -> None:
     if forgotten:
         print(f"{forgotten:,} values are as of so long ago that nobody will see them.", file=sys.stderr)
+    if too_old:
+        print(f"{too_old:,} values are older than their feature allows: decisions take them for unavailable.", file=sys.stderr)
     if dry_run:
         print(f"{loaded.values:,} values can be loaded; nothing was written.")
         return
     print(f"{loaded.values:,} values loaded into {loaded.rows:,} rows.")
     if loaded.outdated:
-        print(f"{loaded.outdated:,} of them are older than what is there, and changed nothing.")
+        print(
+            f"{loaded.outdated:,} of them changed nothing: another, there or in the file, is of the same time or a later one."
+        )

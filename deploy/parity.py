@@ -24,7 +24,7 @@ def parity(
     Profile features are folded anew, partition by partition; entity windows in the order that the evidence gives; what
     became of transactions by the changes that it tells. Exits 1 where anything differs, or where Redis counted an observation
     that the topic does not have, or lost one (an entity that is counted anew before it could be forgotten); and names the first
-    difference.
+    difference. Exits 1, too, where most evidence is of another feature list: too little was compared to say that all is well.
 
     Not compared: batch features; what has no evidence; entities that Redis had seen before the topic began; windows where it is
     not certain what Redis had counted; rows of risk after a change whose evidence is lost. It says how many were compared.
@@ -52,7 +52,7 @@ def parity(
         import json
 
         print(json.dumps(summarise(found)))
-    if found.differs:
+    if found.differs or found.of_other_features > found.profiles.compared:
         raise typer.Exit(DIFFERS)
 
 
@@ -62,6 +62,7 @@ def summarise(found: "Parity") -> dict[str, Any]:
     summary: dict[str, Any] = {
         "transactions": found.profiles.transactions,
         "with_evidence": found.profiles.compared,
+        "of_other_features": found.of_other_features,
         "profile_features_differ": found.profiles.differ,
         "with_entity_windows": found.entities.told,
         "entity_windows_compared": found.entities.compared,

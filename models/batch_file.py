@@ -3,13 +3,14 @@
 entity    merchant, user, ...: what the value is of
 id        which one, as transactions name it; it is digested as theirs are
 name      a batch feature of the list
-value     a finite number
+value     a finite number that the feature may be: a share is 0 to 1
 as_of     when it held: RFC 3339, a day (its beginning, UTC), epoch milliseconds, or a timestamp; never in the future
 """
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, partial
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ FIELDS = ("entity", "id", "name", "value", "as_of")
 EARLIEST_MS = 946_684_800_000  # the year 2000: what is before it was seconds, most likely
 LARGEST = float(np.finfo(np.float32).max)
 _ENTITY_OF = {feature.name: feature.entity for feature in BATCH_LIST}
+_LOWEST = {feature.name: feature.lowest for feature in BATCH_LIST}
+_HIGHEST = {feature.name: feature.highest for feature in BATCH_LIST}
 _NAMES = list(_ENTITY_OF)
 _KINDS = sorted(set(_ENTITY_OF.values()))
 
@@ -119,6 +122,7 @@ def _check(rows: pl.DataFrame, now_ms: int, path: Path, columns: Mapping[str, Co
         of=pl.col("entity") != name.replace_strict(_ENTITY_OF, default=None, return_dtype=pl.String),
         id=pl.col("digest") == 0,
         value=value.is_null() | ~value.is_finite() | (value.abs() > LARGEST),
+        range=(value < name.replace_strict(_LOWEST, default=None)) | (value > name.replace_strict(_HIGHEST, default=None)),
         as_of=as_of.is_null() | (as_of < EARLIEST_MS),
         future=as_of > now_ms + MAX_FUTURE_MS,
     )
@@ -128,7 +132,7 @@ def _check(rows: pl.DataFrame, now_ms: int, path: Path, columns: Mapping[str, Co
         return
     row = int(any_wrong.to_series().arg_max() or 0)
     what = next(column for column, found in wrong.row(row, named=True).items() if found)
-    field = {"of": "entity", "future": "as_of", "twice": "value"}.get(what, what)
+    field = {"of": "entity", "range": "value", "future": "as_of", "twice": "value"}.get(what, what)
     expected, mend = _advice(what, rows.row(row, named=True))
     column = columns[field]
     got = column.constant if column.name is None else table[column.name][row]
@@ -157,6 +161,9 @@ def _advice(what: str, row: Mapping[str, Any]) -> tuple[str, str]:
         return _FORMS.get(str(row["entity"]), _ANY).expected, "give the id as transactions have it, as text"
     if what == "value":
         return "a finite number", "leave rows without a value out: what is not loaded counts as never seen"
+    if what == "range":
+        to = f"{_LOWEST[name]:g} to {_HIGHEST[name]:g}" if isfinite(_HIGHEST[name]) else f"{_LOWEST[name]:g} or more"
+        return to, "map it where it has another unit: --map value=COLUMN/100 makes a share of a percentage"
     if what == "twice":
         return "one value of an id for each name and as_of", "leave out those that do not hold"
     if what == "future":

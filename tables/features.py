@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from hashlib import sha256
-from math import nan
+from math import inf, nan
 
 import numpy as np
 
@@ -45,7 +45,8 @@ class Feature:
 
     `window_s` and `allowed_age_s` are seconds (0: always current); `sign` is the monotone constraint: +1 where more can
     only be more suspicious, -1 where it can only be less, 0 where the model may decide. `measure` says what is counted
-    of an entity, so that the windows are found by it. `for_models`: False where only rules may see it.
+    of an entity, so that the windows are found by it. `for_models`: False where only rules may see it. `lowest` and
+    `highest`: what a batch feature may be.
     """
 
     name: str
@@ -60,6 +61,8 @@ class Feature:
     unavailable: float = nan
     measure: str = ""
     for_models: bool = True
+    lowest: float = -inf
+    highest: float = inf
 
 
 def _event(name: str, measures: str, *, absent: float = nan) -> Feature:
@@ -209,11 +212,21 @@ _ENTITY = (
 
 
 def _batch(
-    name: str, measures: str, entity: str, *, allowed_age_s: int, measure: str = "", sign: int = 0, never: float = -1.0
+    name: str,
+    measures: str,
+    entity: str,
+    *,
+    allowed_age_s: int,
+    measure: str = "",
+    sign: int = 0,
+    never: float = -1.0,
+    lowest: float = 0.0,
 ) -> Feature:
-    """Loaded by `assay features load`. Where an entity may be absent, `never` can't be -1, which says so."""
-    absent = nan if entity in ALWAYS_THERE else -1.0
-    return Feature(name, measures, entity, None, Origin.BATCH, allowed_age_s, sign, absent, never, measure=measure)
+    """Loaded by `assay features load`, from `lowest` on; a share up to 1. Where an entity may be absent, `never` can't be -1,
+    which says so."""
+    absent, highest = nan if entity in ALWAYS_THERE else -1.0, 1.0 if measure == "share" else inf
+    place = name, measures, entity, None, Origin.BATCH, allowed_age_s
+    return Feature(*place, sign, absent, never, measure=measure, lowest=lowest, highest=highest)
 
 
 _BATCH = (

@@ -39,7 +39,10 @@ MAY: dict[str, set[tuple[str, str]]] = {
         *(("write", topic) for topic in ("decisions", "evidence", "reply")),
     },
     Role.CHECKOUT: {("write", "transactions"), ("read", "reply")},
-    Role.ANALYST: {("write", "outcomes"), *(("read", topic) for topic in ("transactions", "decisions", "evidence"))},
+    Role.ANALYST: {
+        ("write", "outcomes"),
+        *(("read", topic) for topic in ("transactions", "outcomes", "decisions", "evidence")),
+    },
     "stranger": set(),
 }
 TOPICS = ("transactions", "outcomes", "decisions", "evidence", "reply")

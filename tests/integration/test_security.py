@@ -136,20 +136,35 @@ def rights(acl: Acl) -> set[tuple[str, str, str]]:
     return {(acl.resource, acl.name, operation) for operation in acl.operations}
 
 
+async def run(broker: SecuredKafka, role: Role, *arguments: str, **settings: str) -> str:
+    """What a command says to somebody of that role who logs in by a certificate."""
+    environment = broker.environment("MTLS", role) | {"ASSAY_TOPIC_PREFIX": PREFIX, "ASSAY_PARTITIONS": str(PARTITIONS)}
+    command = [sys.executable, "-m", "assay.deploy.cli", *arguments]
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=os.environ | environment | settings, capture_output=True, text=True, timeout=90
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def test_an_analyst_has_the_rights_that_the_analysts_commands_use_and_no_others(
+    broker: SecuredKafka, worker: WorkerProcess, bundle_path: Path, tmp_path: Path
+) -> None:
+    await run(broker, Role.ANALYST, "decision", "user-1", "t-SCRAM", "--features")
+    await run(broker, Role.ANALYST, "outcome", "user-1", "t-SCRAM", "--status", "genuine")
+    await run(broker, Role.ANALYST, "dead-letters", "list")
+    topic = settings(broker, "MTLS", Role.ANALYST).transactions
+    await run(broker, Role.ANALYST, "backtest", "--from", topic, "--model", str(bundle_path), ASSAY_BUNDLE=str(bundle_path))
+    assert not {denial for denial in broker.denials() if denial.principal == Role.ANALYST}
+    granted = acls(settings(broker, "SCRAM", Role.ANALYST), Role.ANALYST)
+    assert broker.used(Role.ANALYST) == {right for acl in granted for right in rights(acl)}
+
+
 async def test_an_operator_rebuilds_with_the_rights_of_the_list(
     broker: SecuredKafka, worker: WorkerProcess, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(worker.stop)
-    environment = broker.environment("MTLS", Role.OPERATOR) | {
-        "ASSAY_TOPIC_PREFIX": PREFIX,
-        "ASSAY_PARTITIONS": str(PARTITIONS),
-        "ASSAY_DATA_DIR": str(tmp_path),
-    }
-    command = [sys.executable, "-m", "assay.deploy.cli", "rebuild"]
-    done = await asyncio.to_thread(
-        subprocess.run, command, env=os.environ | environment, capture_output=True, text=True, timeout=90
-    )
-    assert done.returncode == 0, done.stderr
+    await run(broker, Role.OPERATOR, "rebuild", ASSAY_DATA_DIR=str(tmp_path))
     assert not {denial for denial in broker.denials() if denial.principal == Role.OPERATOR}
 
 

@@ -86,9 +86,19 @@ def test_a_file_can_be_checked_without_being_loaded(tmp_path: Path) -> None:
     path.write_text("entity,id,name,value,as_of\nmerchant,m-1,merchant_dispute_rate_90d,0.1,2001-01-02\n")
     done = CliRunner().invoke(cli.app, ["features", "load", str(path), "--dry-run", "--json"], catch_exceptions=False)
     assert json.loads(done.stdout.splitlines()[-1]) == {
-        "dry_run": True, "rows": 0, "values": 1, "outdated": 0, "forgotten": 1,
+        "dry_run": True, "rows": 0, "values": 1, "outdated": 0, "too_old": 0, "forgotten": 1,
     }  # fmt: skip
     assert "so long ago that nobody will see them" in done.stderr
+
+
+def test_values_that_decisions_take_for_unavailable_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "values.csv"
+    days_ago = np.datetime64("today") - 10
+    path.write_text(f"entity,id,name,value,as_of\nmerchant,m-1,merchant_dispute_rate_90d,0.1,{days_ago}\n"
+                    f"merchant,m-1,merchant_onboarded_days,7,{days_ago}\n")  # fmt: skip
+    done = CliRunner().invoke(cli.app, ["features", "load", str(path), "--dry-run", "--json"], catch_exceptions=False)
+    assert json.loads(done.stdout.splitlines()[-1])["too_old"] == 1
+    assert "1 values are older than their feature allows" in done.stderr
 
 
 @pytest.mark.services
@@ -101,4 +111,11 @@ def test_a_file_is_loaded_into_redis(tmp_path: Path, redis_url: str, topic_prefi
     mapping = ["entity=merchant", "id=shop", "name=merchant_dispute_rate_90d", "value=rate/100", "as_of=day"]
     options = [part for one in mapping for part in ("--map", one)]
     done = CliRunner().invoke(cli.app, ["features", "load", str(path), *options, "--json"], catch_exceptions=False)
-    assert json.loads(done.stdout.splitlines()[-1]) == {"dry_run": False, "rows": 2, "values": 3, "outdated": 1, "forgotten": 0}
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "dry_run": False,
+        "rows": 2,
+        "values": 3,
+        "outdated": 1,
+        "too_old": 0,
+        "forgotten": 0,
+    }
