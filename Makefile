@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PORTIONS := schemas tables models streams agents deploy
 ARGS ?=
+PROCESSES ?= 2
 KILLS ?= 100
 SEEDS ?= 1000
 FROM ?= 0
@@ -32,7 +33,8 @@ $(READY): requirements.lock pyproject.toml
 
 test: setup ## run all tests, on a real Kafka and Redis (ARGS: for pytest)
 	@$(BIN)/assay services fetch
-	$(BIN)/python -m pytest $(ARGS)
+	@# A file's tests in one process, since they share what it has started; the longest files come first.
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: setup ## check style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +45,7 @@ class Client:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            cwd=(folder := tempfile.mkdtemp()),  # Faust makes a folder where it runs
         )
         try:
             async with asyncio.timeout(TIMEOUT_S):
@@ -51,6 +54,7 @@ class Client:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+            shutil.rmtree(folder, ignore_errors=True)
         said = [
             line for line in complaints.decode(errors="replace").splitlines() if not line.startswith("\tat ")
         ]  # Java's stacks
