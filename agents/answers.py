@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import Any, NamedTuple
 
+from assay.agents.placement import Placement
 from assay.agents.ports import Publishes, Sends
 from assay.agents.profiles import Recalled
 from assay.agents.recent import RecentDecisions, Remembered
@@ -101,6 +102,7 @@ class Answers:
         publisher: Publishes,
         replies: Sends,
         metrics: Metrics,
+        placement: Placement,
         *,
         decided_by: Callable[[], tuple[str, int]],
         dead_letter_bytes: int = MAX_PUBLISHED_BATCH_BYTES,
@@ -108,7 +110,7 @@ class Answers:
     ) -> None:
         self._decisions_topic, self._dead_letters_topic = settings.decisions, settings.dead_letters
         self._in_force, self._said, self._recent = in_force, said, recent
-        self._publisher, self._replies = publisher, replies
+        self._publisher, self._replies, self._placement = publisher, replies, placement
         self._hash_key = settings.hash_key.get_secret_value().encode()
         self._metrics, self._decided_by, self._clock = metrics, decided_by, clock
         self._dead_letter_bytes = min(dead_letter_bytes, MAX_PUBLISHED_BATCH_BYTES)
@@ -256,4 +258,4 @@ class Answers:
             self._metrics.decisions.labels(action, verdicts.tier).inc(number)
         for failure in verdicts.failures:
             self._metrics.rule_failures.labels(failure.rule).inc()
-        self._metrics.misplaced.inc(sum(request.key != request.user for request in decoded.requests))
+        self._placement.note(decoded.requests)

@@ -1,6 +1,7 @@
 """The core of a worker: everything but Faust, Kafka, RocksDB and Redis, which are its ports. Made whole in one place."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from assay.agents.answers import Answers
 from assay.agents.flow import Acknowledgements, Continuity, Flow
 from assay.agents.memory import Memory
+from assay.agents.placement import Placement
 from assay.agents.ports import Ports
 from assay.agents.profiles import Profiles
 from assay.agents.recent import RecentDecisions
@@ -59,6 +61,7 @@ class Core:
         )  # fmt: skip
         self.answers = Answers(
             settings, in_force, self._said, self._recent, ports.log, ports.replies, metrics,
+            Placement(partitions, metrics, time.monotonic),
             decided_by=lambda: (name, self._membership.generation), dead_letter_bytes=dead_letter_bytes,
         )  # fmt: skip
         self._repeats = Repeats(

@@ -22,6 +22,7 @@ from assay.agents.recovery_log import RecoveryLog
 from assay.agents.steer import InForce
 from assay.schemas.errors import ServiceError
 from assay.schemas.reply_topics import ReplyTopics
+from assay.streams import partitioning
 from assay.streams.app import build_app, partitioned_table, raw_topic
 from assay.streams.decision_reader import DecisionReader
 from assay.streams.ending import end_process
@@ -35,9 +36,9 @@ from assay.streams.replies import Replies
 from assay.streams.settings import Settings
 from assay.streams.source_log import SourceLog
 from assay.streams.topics import Topics
+from assay.tables import fold
 from assay.tables.batch_rows import BatchRows
 from assay.tables.entities import Entities
-from assay.tables.fold import warm
 from assay.tables.profile_table import ProfileTable
 from assay.tables.risk_family import RiskFamily
 
@@ -142,7 +143,8 @@ class Worker:
 
     async def start(self) -> None:
         """Everything that Faust does not start. Raises ServiceError or PublishError."""
-        warm()
+        fold.warm()
+        partitioning.warm()
         self.in_force.warm()
         port = await self.http.start()
         await asyncio.gather(

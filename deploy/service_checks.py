@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from redis.crc import key_slot
 
 from assay.deploy.check import Check, fail, failure, ok, warn
+from assay.deploy.placement_check import key_placement
 from assay.deploy.probes import KafkaFacts, ask_kafka, ask_redis, without_password
 from assay.schemas.limits import REDIS_CATCH_UP_S
-from assay.streams.header_names import read_any_header_name
 from assay.streams.kafka import client_options, ssl_context
-from assay.streams.partitioning import partition_of
-from assay.streams.reading import stop
 from assay.streams.settings import Settings
 from assay.streams.topics import TopicSpec, configs_of, topic_specs
 from assay.tables.entities import MEND_LOST
@@ -28,7 +25,6 @@ from assay.tables.redis_topology import Topology
 
 TIMEOUT_S = 3.0
 SHARDS_A_MASTER = 4  # of a Redis Cluster: then shares differ little, and few calls go out for a micro-batch
-_SAMPLE_PER_PARTITION = 200
 # Protocol API keys that the worker can't do without: https://kafka.apache.org/protocol#protocol_api_keys
 _NEEDED_APIS = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 11: "JoinGroup", 22: "InitProducerId", 32: "DescribeConfigs"}
 _START_KAFKA = "start one (`assay services up` does, for development), or set ASSAY_BOOTSTRAP_SERVERS"
@@ -124,40 +120,6 @@ def judge_topics(
     if absent:
         return warn("topics", f"missing: {', '.join(absent)}", "the next `assay worker` makes them")
     return ok("topics", f"{len(specs)} as they should be, {partitions} partitions")
-
-
-async def key_placement(settings: Settings, count: int) -> Check:
-    """Whether the latest transactions lie where their keys belong: murmur2(key) mod `count` partitions."""
-    read_any_header_name()
-    consumer = AIOKafkaConsumer(**client_options(settings), enable_auto_commit=False)
-    partitions = [TopicPartition(settings.transactions, number) for number in range(count)]
-    looked = astray = keyless = 0
-    try:
-        await consumer.start()
-        consumer.assign(partitions)
-        ends = await consumer.end_offsets(partitions)
-        starts = await consumer.beginning_offsets(partitions)
-        for partition in partitions:
-            consumer.seek(partition, max(starts[partition], ends[partition] - _SAMPLE_PER_PARTITION))
-        while unread := [partition for partition in partitions if await consumer.position(partition) < ends[partition]]:
-            for partition, records in (await consumer.getmany(*unread, timeout_ms=500)).items():
-                looked += len(records)
-                keys = [record.key for record in records if record.key is not None]
-                keyless += len(records) - len(keys)
-                astray += sum(partition_of(key, count) != partition.partition for key in keys)
-    finally:
-        await stop(consumer)
-    return judge_keys(looked, astray, keyless)
-
-
-def judge_keys(looked: int, astray: int, keyless: int) -> Check:
-    if astray or keyless:
-        return warn(
-            "key placement",
-            f"of {looked} recent transactions {astray} lie on another partition than their key's, {keyless} have no key",
-            "producers: key = user_id, partitioner murmur2 (librdkafka: partitioner=murmur2_random)",
-        )
-    return ok("key placement", f"{looked} recent transactions lie where their keys belong" if looked else "no transactions")
 
 
 def redis_check(settings: Settings) -> Check:

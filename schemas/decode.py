@@ -129,6 +129,16 @@ def decode(records: Sequence[SourceRecord], card_number_exempt: frozenset[str] =
     return Decoded(requests, [refusals[index] for index in sorted(refusals)], tombstones)
 
 
+def user_of(record: SourceRecord) -> bytes | None:
+    """Whose transaction a record is, as `Request.user`; None where it can't be told, so that it will be refused."""
+    try:
+        body = _open(record, record.value or b"", read_headers(record.headers, record.timestamp), frozenset())
+    except Refused:
+        return None
+    user = body.get("user_id") if isinstance(body, dict) else None
+    return user.encode(errors="replace") if isinstance(user, str) and 0 < len(user) <= MAX_ID_CHARACTERS else None
+
+
 _AHEAD = f"at most {MAX_FUTURE_MS // 60_000} minutes after the record was appended"
 
 

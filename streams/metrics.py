@@ -54,7 +54,12 @@ class Metrics:
         self.repeats = Counter("assay_repeats", "Transactions that had a verdict already.", ("kind",), registry=registry)
         self.dead_letters = Counter("assay_dead_letters", "Records refused.", ("code",), registry=registry)
         self.tombstones = Counter("assay_tombstones", "Records without a value, skipped.", registry=registry)
-        self.misplaced = Counter("assay_misplaced_keys", "Transactions whose key is not their user_id.", registry=registry)
+        self.misplaced = Counter(
+            "assay_misplaced",
+            "Transactions on another partition than their user's: without a key, with another one, by another partitioner.",
+            ("kind",),
+            registry=registry,
+        )
         self.replies = Counter("assay_replies", "Replies by what became of them.", ("result",), registry=registry)
         self.evidence_dropped = Counter(
             "assay_evidence_dropped", "Evidence records that could not be published.", registry=registry

@@ -331,4 +331,4 @@ def test_the_doctor_counts_transactions_that_lie_astray(kafka: str, redis_url: s
         return {check.name: check for check in await service_checks(settings)}
 
     found = asyncio.run(examine())["key placement"]
-    assert "of 22 recent transactions 1 lie on another partition than their key's, 1 have no key" in found.found
+    assert "of 22 recent transactions 2 lie on another partition than their user's: 1 without a key, 1 by" in found.found

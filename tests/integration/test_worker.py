@@ -11,6 +11,7 @@ from assay.schemas.decision import Action, Decision, Tier
 from assay.schemas.evidence import Evidence
 from assay.schemas.source import Source
 from assay.schemas.transaction import Transaction
+from assay.streams.partitioning import partition_of
 from assay.streams.simulator import simulate
 from assay.tables.features import FEATURE_COUNT, NAMES, features_digest
 from assay.tables.profile import ROW
@@ -101,11 +102,12 @@ async def test_an_amount_above_10_000_is_never_approved(topics: Topics) -> None:
 
 
 async def test_a_key_that_is_not_the_user_still_gets_its_decision_and_is_counted(topics: Topics, worker: WorkerProcess) -> None:
-    before = worker.metric("assay_misplaced_keys_total")
-    source = await topics.send(transaction("misplaced", "placed-elsewhere"), key=b"another key", partition=1)
+    before = worker.metric("assay_misplaced_total", kind="other_key")
+    elsewhere = (partition_of(b"placed-elsewhere", PARTITIONS) + 1) % PARTITIONS
+    source = await topics.send(transaction("misplaced", "placed-elsewhere"), key=b"another key", partition=elsewhere)
     record = await topics.first(source, "decisions")
-    assert (record.partition, record.key) == (1, b"placed-elsewhere")
-    assert worker.metric("assay_misplaced_keys_total") == before + 1
+    assert (record.partition, record.key) == (elsewhere, b"placed-elsewhere")
+    assert worker.metric("assay_misplaced_total", kind="other_key") == before + 1
 
 
 # -- replies

@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 from assay.deploy import cli, local_checks
 from assay.deploy.check import State, attempt
 from assay.deploy.probes import KafkaFacts
-from assay.deploy.service_checks import judge_broker, judge_keys, judge_shards, judge_topics, redis_check
+from assay.deploy.service_checks import judge_broker, judge_shards, judge_topics, redis_check
 from assay.schemas.errors import BundleError
-from assay.streams.partitioning import partition_of
 from assay.streams.settings import Settings
 from assay.streams.topics import topic_specs
 from assay.tables.redis_topology import Topology
@@ -189,17 +188,6 @@ def test_fewer_replicas_than_set_are_a_warning() -> None:
 def test_no_topics_yet_are_a_warning() -> None:
     settings = Settings.load()
     assert judge_topics(topic_specs(settings), settings, {}, {}).state is State.WARN
-
-
-def test_keys_that_lie_astray_or_are_missing_are_a_warning_with_counts() -> None:
-    assert judge_keys(100, 0, 0).state is State.OK
-    assert "7" in judge_keys(100, 7, 0).found
-    assert judge_keys(100, 0, 1).state is State.WARN
-
-
-def test_a_key_belongs_where_java_clients_put_it() -> None:
-    # Values of org.apache.kafka.common.utils.Utils.murmur2, from Kafka's own UtilsTest: "21" -> -973932308.
-    assert partition_of(b"21", 1000) == (-973932308 & 0x7FFFFFFF) % 1000
 
 
 def test_a_password_in_the_redis_url_is_not_shown(closed_port: int) -> None:
