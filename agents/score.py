@@ -24,6 +24,7 @@ from assay.agents.steer import InForce
 from assay.models.judge import Verdicts
 from assay.schemas.decision import Tier
 from assay.schemas.decode import decode
+from assay.schemas.limits import MAX_EXPLAINED_ON_DEMAND
 from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch
 from assay.tables.entity_answer import EntityAnswer
@@ -93,4 +94,13 @@ class Scorer:
             self._metrics.entities_unavailable.labels(windows.reason).inc()
         requests = recalled.judged_requests
         asked = np.array([request.explain for request in requests], np.bool_)
-        return self._in_force.judge.judge([request.transaction for request in requests], features, tier, asked)
+        told = on_demand(asked)
+        self._metrics.explanations_left_out.inc(int((asked & ~told).sum()))
+        return self._in_force.judge.judge([request.transaction for request in requests], features, tier, told)
+
+
+def on_demand(asked: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Of those that ask why even of an approval, bool (n,), the ones that are told: a checkout that always asks costs no other
+    its answer."""
+    told: npt.NDArray[np.bool_] = asked & (np.cumsum(asked) <= MAX_EXPLAINED_ON_DEMAND)
+    return told

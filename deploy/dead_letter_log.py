@@ -12,13 +12,13 @@ from aiokafka.structs import ConsumerRecord
 from assay.deploy.progress_bars import Report
 from assay.deploy.rebuild_log import Log
 from assay.schemas.errors import InputError, ServiceError
-from assay.schemas.headers import ASKING, Header
+from assay.schemas.headers import ASKING, CORRELATING, Header
 from assay.schemas.refusal import CUT_HEADER, DETAIL_HEADER, ERROR_HEADER, WHY_HEADERS
 from assay.schemas.refused import RefusalCode
 from assay.schemas.source import Source
 from assay.streams.decision_reader import source_of
 from assay.streams.kafka import client_options
-from assay.streams.reading import connect, partitions_of
+from assay.streams.reading import begin, partitions_of
 from assay.streams.settings import Settings
 
 RESUBMITTED_HEADER = "assay-resubmitted"  # partition/offset of the dead letter that was sent again
@@ -96,12 +96,13 @@ class Letter:
     def again(self, value: bytes | None = None) -> tuple[bytes | None, bytes, list[Header]] | None:
         """Key, value and headers to be sent again, with another value if one is given; None where there is nothing to send.
 
-        Its caller has gone, so it asks for no reply and has no deadline.
+        Its caller has gone, so it asks for no reply and has no deadline; a correlation id goes along unless it was refused.
         """
         whole = value if value is not None else None if self.withheld or self.cut else self.value
         if whole is None:
             return None
-        headers = [(name, each or b"") for name, each in self.headers if name not in ASKING and name != RESUBMITTED_HEADER]
+        without = ASKING | {RESUBMITTED_HEADER} | (CORRELATING if self.code == RefusalCode.CORRELATION else frozenset())
+        headers = [(name, each or b"") for name, each in self.headers if name not in without]
         return self.key, whole, [*headers, (RESUBMITTED_HEADER, str(self.place).encode())]
 
 
@@ -148,7 +149,7 @@ async def send_again(settings: Settings, chosen: Sequence[Letter], value: bytes 
     options, sent = client_options(settings), 0
     counts = {topic: await partitions_of(options, topic) for topic in sorted({each.source.topic for each in chosen})}
     producer = AIOKafkaProducer(**options, enable_idempotence=True)
-    await connect(producer.start(), options)
+    await begin(producer, options)
     try:
         for done, letter in enumerate(chosen, 1):
             if (again := letter.again(value)) is None:

@@ -259,11 +259,11 @@ def _show(found: "list[Letter]") -> None:
     from assay.schemas.instant import Instant
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("at", "appended", "code", "detail", "key"):
+    for heading in ("at", "of", "appended", "code", "detail", "key"):
         table.add_column(heading, overflow="fold")
     for letter in found:
         moment = str(Instant(letter.appended_ms, 0))[:19]
-        table.add_row(str(letter.place), moment, letter.code, letter.detail, _text(letter.key))
+        table.add_row(str(letter.place), letter.source.topic, moment, letter.code, letter.detail, _text(letter.key))
     if found:
         Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200).print(table)
 

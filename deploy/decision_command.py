@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from assay.streams.settings import Settings
 
 NOT_FOUND = 1
+NOT_EXPLAINED = 2
 
 
 def decision(
@@ -23,7 +24,8 @@ def decision(
     """Find the decision on a transaction, and its evidence: feature values and their ages, rules, models, tier, source.
 
     Reads the decisions topic from its end, then the evidence that was published with the decision; changes nothing.
-    Exits 1 where there is no decision: none was made, or the topic no longer holds it.
+    Exits 1 where there is no decision: none was made, or the topic no longer holds it; 2 where it was found and can't be
+    explained.
 
     \b
     Examples:
@@ -42,17 +44,32 @@ def decision(
         print(f"error: no decision on {transaction} of {user} in {settings.decisions}", file=sys.stderr)
         print("It was not judged yet, or was refused (see the dead letters), or its decision has expired.", file=sys.stderr)
         raise typer.Exit(NOT_FOUND)
-    if explain and not found["decision"]["explanation"]:
-        from assay.deploy.explained import explained
-
-        reasons = explained(found["decision"], found["evidence"], settings)
-        found["explained"] = [reason._asdict() for reason in reasons]
+    if explain:
+        found |= explanation(found, settings)
     if json_:
         import orjson
 
         print(orjson.dumps(found).decode())
     else:
         _show(found, features)
+    if "not_explained" in found:
+        print(f"error: {found['not_explained']}", file=sys.stderr)
+        raise typer.Exit(NOT_EXPLAINED)
+
+
+def explanation(found: dict[str, Any], settings: "Settings") -> dict[str, Any]:
+    """{"explained": reasons}, after those of the rules that decided; {"not_explained": why} where it can't be."""
+    from assay.deploy.explained import explained
+    from assay.schemas.errors import AssayError
+
+    said = found["decision"]["explanation"]
+    if any(reason["weight"] for reason in said):  # of the score: a rule's own reason has no weight
+        return {}
+    try:
+        reasons = explained(found["decision"], found["evidence"], settings)
+    except AssayError as error:
+        return {"not_explained": str(error)}
+    return {"explained": said + [reason._asdict() for reason in reasons]}
 
 
 async def _find(settings: "Settings", user: str, transaction: str) -> dict[str, Any] | None:

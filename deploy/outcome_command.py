@@ -59,6 +59,10 @@ def outcome(
         print(orjson.dumps(orjson.loads(value) | {"partition": partition, "offset": offset}).decode())
     else:
         print(f"{said['outcome_id']}: {status} of {transaction}, at {partition}/{offset} of the outcomes")
+        if status == Status.FRAUD:
+            print(
+                f"Features of fraud count it once its payment is {LABEL_DELAY_S // DAY} days old; live quality counts it now."
+            )
 
 
 def _details(written: list[str]) -> dict[str, str]:
@@ -97,11 +101,11 @@ async def _send(settings: Any, key: bytes, value: bytes) -> tuple[int, int]:
 
     from assay.schemas.errors import ServiceError
     from assay.streams.kafka import client_options
-    from assay.streams.reading import connect
+    from assay.streams.reading import begin
 
     options = client_options(settings)
     producer = AIOKafkaProducer(**options, acks="all", enable_idempotence=True)
-    await connect(producer.start(), options)
+    await begin(producer, options)
     try:
         placed = await producer.send_and_wait(settings.outcomes, value, key=key)
     except KafkaError as error:

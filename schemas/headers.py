@@ -78,6 +78,7 @@ _NAMES = {
 
 # What a caller asks for with a record and waits for; of no use when the record is sent again by somebody else.
 ASKING = frozenset(_DEADLINES) | {name for names in _NAMES.values() for name in (names.topic, names.partition) if name}
+CORRELATING = frozenset(names.correlation for names in _NAMES.values())
 
 
 class ReplyAddress(NamedTuple):

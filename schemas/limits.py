@@ -40,6 +40,8 @@ CONNECT_TIMEOUT_S = 10.0
 ASK_TIMEOUT_S = 2.0
 REPLY_DEADLINE_S = 1.0
 
+MAX_EXPLAINED_ON_DEMAND = 32  # of a micro-batch, those that ask why even of an approval: 81 us each
+
 # What is remembered
 DECISIONS_REMEMBERED_PER_USER = 16
 RECENT_DECISIONS = 50_000  # in memory, all users together

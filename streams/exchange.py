@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 
 from assay.schemas.errors import ServiceError
 from assay.schemas.source import SourceRecord
-from assay.streams.reading import REPLY_TOPIC, assigned, connect, partitions_of, stop
+from assay.streams.reading import REPLY_TOPIC, assigned, begin, partitions_of, stop
 
 
 class Exchange(Protocol):
@@ -56,7 +56,7 @@ class KafkaExchange:
         self._consumer = await assigned(self._options, self._replies, [partition])
         # Linger 0: one transaction waits for nobody. Those of other callers that come meanwhile share the next request.
         self._producer = AIOKafkaProducer(**self._options, acks="all", linger_ms=0)
-        await connect(self._producer.start(), self._options)
+        await begin(self._producer, self._options)
         await self._producer.partitions_for(self._transactions)  # or the first call would pay for the metadata
         self._address = [("reply-to", self._replies.encode()), ("reply-partition", b"%d" % partition)]
 

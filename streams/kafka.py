@@ -53,6 +53,10 @@ def ssl_context(settings: Settings) -> ssl.SSLContext:
     return context
 
 
+class TokenError(SettingError, OSError):
+    """There is no bearer token now. An OSError too: aiokafka takes it for a broker that can't be reached, and tries again."""
+
+
 class TokenFile(AbstractTokenProvider):
     """A bearer token from a file that somebody else keeps fresh, as Kubernetes does with projected tokens."""
 
@@ -60,11 +64,11 @@ class TokenFile(AbstractTokenProvider):
         self._file = settings.sasl_token_file or Path()
 
     async def token(self) -> str:
-        """Raises SettingError where there is none."""
+        """Raises TokenError where there is none."""
         try:
             token = self._file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(f"ASSAY_SASL_TOKEN_FILE: {self._file} can't be read", got=str(error)) from error
+            raise TokenError(f"ASSAY_SASL_TOKEN_FILE: {self._file} can't be read", got=str(error)) from error
         if not token:
-            raise SettingError(f"ASSAY_SASL_TOKEN_FILE: {self._file} is empty", expected="a bearer token")
+            raise TokenError(f"ASSAY_SASL_TOKEN_FILE: {self._file} is empty", expected="a bearer token")
         return token

@@ -22,7 +22,7 @@ from assay.schemas.headers import TIMEOUT_HEADER
 from assay.streams.client import CORRELATION_HEADER
 from assay.streams.load_results import Results, Snapshot
 from assay.streams.partitioning import partition_of
-from assay.streams.reading import REPLY_TOPIC, assigned, connect, partitions_of
+from assay.streams.reading import REPLY_TOPIC, assigned, begin, partitions_of
 
 TICK_S = 0.005
 STOP_TIMEOUT_S = 5.0  # aiokafka's producer would flush for ever
@@ -117,7 +117,7 @@ class Load:
         consumers = await self._listen()
         tasks: list[asyncio.Task[None]] = []
         try:
-            await connect(producer.start(), self._options)
+            await begin(producer, self._options)
             partitions = len(await producer.partitions_for(self._topics.transactions))
             lanes = [_Lane(self, producer, self._topics.transactions, partition) for partition in range(partitions)]
             tasks = [asyncio.create_task(self._hear(consumer)) for consumer in consumers]

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaProducer
 
-from assay.streams.reading import connect
+from assay.streams.reading import begin
 from assay.streams.simulator import Simulated
 
 TICK_S = 0.05
@@ -38,7 +38,7 @@ async def tell(due: Sequence[Due], options: dict[str, Any], topic: str, started_
     started_s: when the load began, in monotonic seconds; 0 before it has. Raises ServiceError where Kafka is not there.
     """
     producer = AIOKafkaProducer(**options, acks="all", linger_ms=5)
-    await connect(producer.start(), options)
+    await begin(producer, options)
     try:
         told = 0
         while told < len(due):

@@ -61,6 +61,11 @@ class Metrics:
             registry=registry,
         )
         self.replies = Counter("assay_replies", "Replies by what became of them.", ("result",), registry=registry)
+        self.explanations_left_out = Counter(
+            "assay_explanations_left_out",
+            "Approvals that asked why (`assay-explain`) and are not told, since many asked at once.",
+            registry=registry,
+        )
         self.evidence_dropped = Counter(
             "assay_evidence_dropped", "Evidence records that could not be published.", registry=registry
         )

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.conn import create_conn
 from aiokafka.errors import (
@@ -45,6 +45,15 @@ async def connect(starting: Awaitable[Result], options: Mapping[str, Any]) -> Re
     if options.get("sasl_mechanism") == BEARER and (refused := await _refused(options)) is not None:  # aiokafka does not notice
         raise _not_connected(options, refused, refused)
     return result
+
+
+async def begin(client: AIOKafkaProducer | AIOKafkaConsumer, options: Mapping[str, Any]) -> None:
+    """Start a client as `connect` does; one that can't be is stopped again. Raises ServiceError."""
+    try:
+        await connect(client.start(), options)
+    except BaseException:
+        await client.stop()
+        raise
 
 
 def _not_connected(options: Mapping[str, Any], error: Exception, refused: Exception | None) -> ServiceError:
@@ -132,11 +141,7 @@ async def reader(options: Mapping[str, Any], **more: Any) -> AIOKafkaConsumer:
     """A started consumer without a group and without partitions. `more`: aiokafka's consumer options. Raises ServiceError."""
     read_any_header_name()
     consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, **more)
-    try:
-        await connect(consumer.start(), options)
-    except BaseException:
-        await consumer.stop()
-        raise
+    await begin(consumer, options)
     return consumer
 
 

@@ -23,7 +23,7 @@ from assay.streams.metrics import Metrics
 from assay.streams.outbox import Outbox
 from assay.streams.partitioning import partition_of
 from assay.streams.publisher import Batches
-from assay.streams.reading import connect
+from assay.streams.reading import begin
 
 PAUSE_S = 5.0  # until a topic that was not there, or failed, is tried again
 WARN_EVERY_S = 60.0  # of topics that replies may not go to
@@ -56,7 +56,7 @@ class Replies:
         """Connect. Raises ServiceError."""
         # Not idempotent: nothing depends on the order of replies, and one that fails must not spoil the next.
         self._producer = AIOKafkaProducer(acks="all", max_batch_size=MAX_PUBLISHED_BATCH_BYTES, linger_ms=0, **self._options)
-        await connect(self._producer.start(), self._options)
+        await begin(self._producer, self._options)
         self._outbox.start()
 
     async def close(self, within_s: float) -> None:

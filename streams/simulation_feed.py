@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaProducer
 
-from assay.streams.reading import connect
+from assay.streams.reading import begin
 from assay.streams.simulator import Simulated
 
 TICK_S = 0.01
@@ -43,7 +43,7 @@ async def feed(
     not wait for outcomes that are still to come. Raises ServiceError where Kafka is not there.
     """
     producer = AIOKafkaProducer(**options, acks="all", linger_ms=5)
-    await connect(producer.start(), options)
+    await begin(producer, options)
     fed, pending, number = Fed(), list[tuple[float, int, bytes, bytes]](), 0
     sent: list[asyncio.Future[Any]] = []
     start = time.monotonic()

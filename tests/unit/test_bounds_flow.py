@@ -13,6 +13,7 @@ from assay.agents.answers import Repeat
 from assay.agents.flow import Acknowledgements, Continuity, Flow
 from assay.agents.memory import Memory
 from assay.agents.repeats import Repeats
+from assay.agents.score import on_demand
 from assay.models.reasons import Catalogue
 from assay.schemas import limits
 from assay.schemas.headers import read_headers
@@ -34,6 +35,15 @@ class Clock:
 
 def fetch(records: int, value: bytes = b"x", first: int = 0) -> list[Any]:
     return [SimpleNamespace(offset=first + i, value=value, key=None, headers=()) for i in range(records)]
+
+
+def test_i5_max_explained_on_demand_one_more_is_not_told() -> None:
+    asked = np.ones(2 * limits.MAX_EXPLAINED_ON_DEMAND, np.bool_)
+    asked[::2] = False
+    assert on_demand(asked).tolist() == asked.tolist()
+    asked[0] = True
+    assert on_demand(asked).sum() == limits.MAX_EXPLAINED_ON_DEMAND
+    assert not on_demand(asked)[-1]
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from assay.schemas.refused import RefusalCode
 
 RECORD = SimpleNamespace(
     topic="transactions", partition=2, offset=7, timestamp=1_767_225_600_000, key=b"user", value=b"x" * 5_000,
-    headers=[("traceparent", b"00-ab"), ("reply-to", b"a.reply"), ("reply-partition", b"1"), ("assay-deadline", b"1")],
+    headers=[("traceparent", b"00-ab"), ("reply-to", b"a.reply"), ("reply-partition", b"1"), ("assay-deadline", b"1"),
+             ("correlation-id", b"c-1")],
 )  # fmt: skip
 
 
@@ -35,8 +36,14 @@ def test_all_headers_that_a_dead_letter_adds_are_known(code: RefusalCode, topic_
 
 def test_it_is_sent_again_as_it_came_but_for_what_its_caller_waited_for() -> None:
     assert letter(RefusalCode.INVALID).again() == (
-        b"user", RECORD.value, [("traceparent", b"00-ab"), ("assay-resubmitted", b"0/3")],
+        b"user", RECORD.value, [("traceparent", b"00-ab"), ("correlation-id", b"c-1"), ("assay-resubmitted", b"0/3")],
     )  # fmt: skip
+
+
+def test_a_correlation_id_that_was_refused_is_not_sent_again() -> None:
+    again = letter(RefusalCode.CORRELATION).again()
+    assert again is not None
+    assert [name for name, _ in again[2]] == ["traceparent", "assay-resubmitted"]
 
 
 def test_the_beginning_of_a_value_is_not_sent_as_if_it_were_all_of_it() -> None:

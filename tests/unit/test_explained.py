@@ -6,6 +6,7 @@ import numpy as np
 import orjson
 import pytest
 
+from assay.deploy.decision_command import explanation
 from assay.deploy.explained import explained
 from assay.models.judge import Judge
 from assay.models.rules import Rules
@@ -83,3 +84,19 @@ def test_evidence_that_is_gone_or_of_other_features_is_said(bundle, row, setting
         explained(decision, None, settings)
     with pytest.raises(InputError, match="another feature list"):
         explained(decision, evidence | {"features_digest": "0" * 64}, settings)
+
+
+def test_why_it_can_not_be_explained_is_said_beside_the_decision(bundle, row, settings):
+    decision, _ = published(judged(bundle, row, Tier.FULL), row, bundle.version)
+    assert "its evidence is not there" in explanation({"decision": decision, "evidence": None}, settings)["not_explained"]
+
+
+def test_what_a_rule_decided_is_explained_by_the_score_too_and_what_is_explained_stays(bundle, row, settings):
+    decision, evidence = published(judged(bundle, row, Tier.FULL), row, bundle.version)
+    by_rule = {"code": "rule_x", "text": "on the allow list", "weight": 0.0}
+    found = {"decision": decision | {"explanation": [by_rule]}, "evidence": evidence}
+    first, *others = explanation(found, settings)["explained"]
+    assert first == by_rule
+    assert others
+    found["decision"] |= {"explanation": others}
+    assert explanation(found, settings) == {}

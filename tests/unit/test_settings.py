@@ -90,8 +90,9 @@ async def test_a_bearer_token_is_read_anew_each_time_and_a_missing_one_is_an_err
         assert await provider.token() == token.strip()
     for spoil in (lambda: file.write_text(" "), file.unlink):
         spoil()
-        with pytest.raises(SettingError, match="ASSAY_SASL_TOKEN_FILE"):
+        with pytest.raises(SettingError, match="ASSAY_SASL_TOKEN_FILE") as caught:
             await provider.token()
+        assert isinstance(caught.value, OSError)  # which a client that connects again takes for a broker to be tried later
 
 
 def test_a_drain_longer_than_the_session_is_refused(monkeypatch):
