@@ -60,9 +60,10 @@ def outcome(
     else:
         print(f"{said['outcome_id']}: {status} of {transaction}, at {partition}/{offset} of the outcomes")
         if status == Status.FRAUD:
-            print(
-                f"Features of fraud count it once its payment is {LABEL_DELAY_S // DAY} days old; live quality counts it now."
-            )
+            from assay.tables.features import DAY, LABEL_DELAY_S
+
+            days = LABEL_DELAY_S // DAY
+            print(f"Features of fraud count it once its payment is {days} days old; live quality counts it now.")
 
 
 def _details(written: list[str]) -> dict[str, str]:
