@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from assay.models.judge import Judge
 
 LEAST_WIDTH = 120  # a narrower terminal wraps lines, which is better than names cut off
-FILES = (".parquet", ".csv", ".jsonl", ".ndjson")
+TEXTS = ("", "transaction_id", "user_id", "currency")  # columns of a table that are no numbers
 
 
 def backtest(
@@ -64,7 +64,10 @@ def backtest(
     counted apart, with the least and the most. So leave the label of what was declined empty: nobody ever hears more of it.
 
     Of a topic, labels are what the outcomes topic says; what it does not speak of is genuine after 90 days, unless it was
-    declined then, and unknown before. Our own verdicts are not counted as features of rules.
+    declined then, and unknown before; --outcomes FILE stands in for it.
+
+    Rules that ask what we declined before see, both ways, what the deployed models and rules would have declined. A transaction
+    that comes again counts once.
 
     \b
     Examples:
@@ -82,6 +85,8 @@ def backtest(
 
     if model is None and rules is None:
         raise SettingError("what is the change?", expected="--model BUNDLE, --rules FILE, or both")
+    if html is not None and not html.parent.is_dir():  # rather than after all the work
+        raise SettingError(f"{html} can't be written", expected="a file in a folder that is there", got=f"no {html.parent}")
     settings = Settings.load(rates=rates)
     now = Judge(Bundle.load(settings.bundle), Rules.load(settings.rules))
     changed = Judge(Bundle.load(model) if model else now.bundle, Rules.load(rules) if rules else now.rules)
@@ -89,14 +94,16 @@ def backtest(
     with ExitStack() as stack:
         report = stack.enter_context(progress_bars())
         table = Path(from_)
-        if table.suffix not in FILES:
-            from assay.deploy.backtest_topic import exported
+        if not is_file(from_):
+            from assay.deploy.backtest_topic import Asked, exported
 
-            table, outcomes = stack.enter_context(exported(settings, from_, since, report))
+            asked = Asked(from_, since, until, outcomes)
+            table, outcomes = stack.enter_context(exported(settings, asked, report))
         history, left_out = read(table, map_, map_file, label, since, until, skip_refused)
         options = {
             "rates": Rates.load(settings.rates or SHIPPED_RATES), "batch": batch, "first": history.first_after(warm_up),
-            "label_delay_days": label_delay, "progress": report,
+            "label_delay_days": label_delay, "own_declines": now.rules.ask_own_verdicts or changed.rules.ask_own_verdicts,
+            "progress": report,
         }  # fmt: skip
         summary = _run(history, now, changed, outcomes, examples, options)
     summary |= {"left_out": left_out, "what": {"before": _named(now), "after": _named(changed)}}
@@ -110,6 +117,17 @@ def backtest(
         import json
 
         print(json.dumps(summary))
+
+
+def is_file(name: str) -> bool:
+    """Whether a history is a file: there is one, or no topic may have such a name.
+
+    >>> is_file("no-such-folder/march"), is_file("march.parquet"), is_file("transactions")
+    (True, True, False)
+    """
+    from assay.models.history import ENDINGS
+
+    return Path(name).suffix in ENDINGS or "/" in name or Path(name).is_file()
 
 
 def _run(
@@ -153,20 +171,16 @@ def _show(summary: dict[str, Any]) -> None:
     from rich.table import Table
 
     from assay.models.comparison import shares
-    from assay.models.comparison_page import bounds
+    from assay.models.comparison_page import bounds, what_was_judged
 
     console = Console(highlight=False, soft_wrap=True, width=max(LEAST_WIDTH, Console().width))
-    console.print(
-        f"{summary['transactions']:,} transactions of {summary['days']:,.1f} days, {summary['unlabelled']:,} without a label"
-    )
+    console.print(what_was_judged(summary))
     for rows in (shares(summary), summary["changed"], summary["examples"]):
         if rows:
             grid = Table(box=None, pad_edge=False)
-            shown = [name for name in rows[0] if name not in ("rules_before", "rules_after", "timestamp", "currency")]
+            shown = [name for name in rows[0] if name not in ("rules_before", "rules_after", "timestamp")]
             for name in shown:
-                grid.add_column(
-                    name.replace("_", " "), justify="right" if name not in ("", "transaction_id", "user_id") else "left"
-                )
+                grid.add_column(name.replace("_", " "), justify="left" if name in TEXTS else "right")
             for row in rows:
                 grid.add_row(*(_cell(row[name]) for name in shown))
             console.print(grid, "")

@@ -3,21 +3,22 @@
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import orjson
 
 from assay.deploy.progress_bars import Report
 from assay.deploy.rebuild_log import Log
-from assay.models.outcome_history import DAY_MS, MATURE_DAYS
-from assay.schemas.decision import Action
+from assay.models.history import ENDINGS
+from assay.models.outcome_history import DAY_MS, MATURE_DAYS, read_outcomes
 from assay.schemas.decode import decode
-from assay.schemas.errors import InputError
-from assay.schemas.instant import Instant
+from assay.schemas.errors import InputError, NoTopic
+from assay.schemas.instant import MAX_EPOCH_MS, Instant
 from assay.schemas.outcome import Outcome, encode_outcome, outcome_of
 from assay.schemas.transaction import Transaction
 from assay.streams.kafka import client_options
@@ -30,44 +31,88 @@ Name = tuple[str, str]  # user_id, transaction_id
 _LABELS = {"fraud": "true", "genuine": "false"}
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Of which history.
+
+    Attributes:
+        since, until: its days (UTC): records appended and payments made from the one on, and payments made before the other.
+        outcomes: a file of outcomes, in place of the topic.
+    """
+
+    topic: str
+    since: datetime | None = None
+    until: datetime | None = None
+    outcomes: Path | None = None
+
+    @property
+    def since_ms(self) -> int | None:
+        return _epoch_ms(self.since)
+
+    @property
+    def until_ms(self) -> int | None:
+        return _epoch_ms(self.until)
+
+
 @contextmanager
-def exported(settings: Settings, topic: str, since: datetime | None, report: Report) -> Iterator[tuple[Path, Path | None]]:
-    """Files of the transactions of a topic, appended from `since` on, with labels; and of outcomes, if there are any.
+def exported(settings: Settings, asked: Asked, report: Report) -> Iterator[tuple[Path, Path | None]]:
+    """Files of the transactions of a topic, with labels, and of outcomes, where any is of these.
 
     It ends where the topics end now. Records that are no transaction are left out. Raises InputError or ServiceError.
     """
-    since_ms = None if since is None else int(since.replace(tzinfo=UTC).timestamp() * 1000)
     with tempfile.TemporaryDirectory(prefix="assay-backtest-") as folder:
-        transactions, outcomes = Path(folder) / "transactions.jsonl", Path(folder) / "outcomes.jsonl"
-        written = asyncio.run(_export(settings, topic, since_ms, transactions, outcomes, report))
+        transactions, outcomes = Path(folder) / "transactions.jsonl", asked.outcomes or Path(folder) / "outcomes.jsonl"
+        written, spoken_of = asyncio.run(_export(settings, asked, transactions, outcomes, report))
         if not written:
-            raise InputError(f"{topic} holds no transactions{' since then' if since else ''}", expected="at least one")
-        yield transactions, outcomes if outcomes.stat().st_size else None
+            among = " between these days" if asked.since or asked.until else ""
+            raise InputError(f"{asked.topic} holds no transactions{among}", expected="at least one")
+        yield transactions, outcomes if asked.outcomes or spoken_of else None
 
 
-async def _export(
-    settings: Settings, topic: str, since_ms: int | None, transactions: Path, outcomes: Path, report: Report
-) -> int:
+async def _export(settings: Settings, asked: Asked, transactions: Path, outcomes: Path, report: Report) -> tuple[int, int]:
+    """How many transactions were written, and of how many of them something was heard."""
     options = client_options(settings)
-    partitions = await partitions_of(options, topic)
+    partitions = await _partitions(options, asked.topic)
+    written = spoken_of = 0
     async with Log.of(settings) as log:
-        with outcomes.open("wb") as file:
-            known = await _outcomes(log, settings, since_ms, await partitions_of(options, settings.outcomes), file, report)
-        declined = await _declined(log, settings, since_ms, await partitions_of(options, settings.decisions), report)
+        if asked.outcomes is None:
+            with outcomes.open("wb") as file:
+                of_topic = await partitions_of(options, settings.outcomes)
+                known = await _outcomes(log, settings, asked.since_ms, of_topic, file, report)
+        else:
+            known = known_of(read_outcomes(asked.outcomes))
+        declined = await _declined(log, settings, asked.since_ms, await partitions_of(options, settings.decisions), report)
         mature_ms = time.time_ns() // 1_000_000 - MATURE_DAYS * DAY_MS
-        written = 0
         with transactions.open("wb") as file:
-            for partition in range(partitions):
-                first, end = await log.bounds_since(topic, partition, since_ms)
-                async for records in log.records(topic, partition, first, end):
-                    report(f"partition {partition}", records[-1].offset + 1 - first, end - first)
-                    for request in decode(records).requests:
-                        transaction = request.transaction
-                        name = transaction.user_id, transaction.transaction_id
-                        said = label(known[name]) if name in known else None
-                        _write(file, transaction, _label(said, name in declined, transaction.timestamp.ms <= mature_ms))
-                        written += 1
-    return written
+            async for transaction in _transactions(log, asked, partitions, report):
+                name = transaction.user_id, transaction.transaction_id
+                said = label(known[name]) if name in known else None
+                _write(file, transaction, _label(said, name in declined, transaction.timestamp.ms <= mature_ms))
+                written += 1
+                spoken_of += name in known
+    return written, spoken_of
+
+
+async def _partitions(options: Mapping[str, Any], topic: str) -> int:
+    try:
+        return await partitions_of(options, topic)
+    except NoTopic:
+        raise InputError(
+            f"{topic} is neither a file nor a topic",
+            expected=f"a topic, or a file that ends in {', '.join(ENDINGS)}",
+            mend="correct its name, or say where the file lies",
+        ) from None
+
+
+async def _transactions(log: Log, asked: Asked, partitions: int, report: Report) -> AsyncIterator[Transaction]:
+    until_ms = MAX_EPOCH_MS if asked.until_ms is None else asked.until_ms
+    for partition in range(partitions):
+        first, end = await log.bounds_since(asked.topic, partition, asked.since_ms)
+        async for records in log.records(asked.topic, partition, first, end):
+            report(f"partition {partition}", records[-1].offset + 1 - first, end - first)
+            for request in decode(records).requests:
+                if (asked.since_ms or 0) <= request.transaction.timestamp.ms < until_ms:
+                    yield request.transaction
 
 
 async def _outcomes(
@@ -82,25 +127,53 @@ async def _outcomes(
             for record in records:
                 outcome = outcome_of(record)
                 if isinstance(outcome, Outcome):
-                    name = outcome.user_id, outcome.transaction_id
-                    known[name] = with_heard(known.get(name, ()), Heard.of(outcome, OFFLINE))
+                    _hear(known, outcome)
                     appended = outcome.model_copy(update={"known_at": Instant(record.timestamp, 0)})
                     file.write(encode_outcome(appended) + b"\n")
     return known
 
 
+def known_of(outcomes: Iterable[Outcome]) -> dict[Name, Known]:
+    """What was heard, by transaction."""
+    known: dict[Name, Known] = {}
+    for outcome in outcomes:
+        _hear(known, outcome)
+    return known
+
+
+def _hear(known: dict[Name, Known], outcome: Outcome) -> None:
+    name = outcome.user_id, outcome.transaction_id
+    known[name] = with_heard(known.get(name, ()), Heard.of(outcome, OFFLINE))
+
+
 async def _declined(log: Log, settings: Settings, since_ms: int | None, partitions: int, report: Report) -> set[Name]:
     """The transactions that were declined then."""
-    declined = set()
+    declined = set[Name]()
     for partition in range(partitions):
         first, end = await log.bounds_since(settings.decisions, partition, since_ms)
         async for records in log.records(settings.decisions, partition, first, end):
             report("decisions", records[-1].offset + 1 - first, end - first)
-            for record in records:
-                decision = {} if record.value is None else orjson.loads(record.value)
-                if decision.get("action") == Action.DECLINE:
-                    declined.add((decision["user_id"], decision["transaction_id"]))
+            declined.update(name for record in records if (name := declined_by(record.value)))
     return declined
+
+
+def declined_by(value: bytes | None) -> Name | None:
+    """Which transaction this decision declines; none, where it is no decision that can be read.
+
+    >>> declined_by(b'{"action": "decline", "user_id": "u", "transaction_id": "t"}'), declined_by(b'{"action": "decl')
+    (('u', 't'), None)
+    """
+    try:
+        match orjson.loads(value or b"null"):
+            case {"action": "decline", "user_id": str(user), "transaction_id": str(transaction)}:
+                return user, transaction
+    except orjson.JSONDecodeError:
+        pass
+    return None
+
+
+def _epoch_ms(day: datetime | None) -> int | None:
+    return None if day is None else int(day.replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def _label(said: str | None, declined: bool, mature: bool) -> str:

@@ -76,7 +76,10 @@ def score(
         tally = Tally()
         known_rates = Rates.load(settings.rates or SHIPPED_RATES)
         with progress_bars() as report:
-            options: dict[str, Any] = {"batch": batch, "first": first, "label_delay_days": label_delay, "progress": report}
+            options: dict[str, Any] = {
+                "batch": batch, "first": first, "label_delay_days": label_delay, "own_declines": judge.rules.ask_own_verdicts,
+                "progress": report,
+            }  # fmt: skip
             for judged in judge_history(history, judge, known_rates, tier=Tier(tier), **options):
                 tally.add(judged)
                 write(judged, loaded.version)
@@ -95,6 +98,8 @@ def _show(summary: dict[str, Any], out: Path | None) -> None:
     console = Console()
     actions = ", ".join(f"{count:,} {action}" for action, count in summary["actions"].items())
     lines = [f"{summary['transactions']:,} transactions: {actions}"]
+    if summary["repeated"]:
+        lines.append(f"{summary['repeated']:,} rows came again: their verdicts are repeated, and count once")
     if summary["rules"]:
         lines.append("Rules that decided: " + ", ".join(f"{rule} {count:,}" for rule, count in summary["rules"].items()))
     lines += [f"Rule {rule} failed: {error}" for rule, error in summary["failed_rules"].items()]

@@ -29,7 +29,7 @@ Severities = npt.NDArray[np.int8]
 
 @dataclass(slots=True)
 class Comparison:
-    """Adds up micro-batches that were judged twice.
+    """Adds up micro-batches that were judged twice; of a transaction that comes again its first time.
 
     Attributes:
         most_examples: of changed transactions, how many are kept: those of the largest amounts.
@@ -40,6 +40,7 @@ class Comparison:
     _before: list[Severities] = field(default_factory=list)
     _after: list[Severities] = field(default_factory=list)
     _amounts: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    _firsts: list[Flags] = field(default_factory=list)
     _examples: list[tuple[float, int, dict[str, Any]]] = field(default_factory=list)
 
     def add(self, judged: Judged, after: Verdicts) -> None:
@@ -47,12 +48,13 @@ class Comparison:
         before = judged.verdicts
         was, is_now = _severities(before), _severities(after)
         amounts = np.nan_to_num(judged.features[:, _AMOUNT].astype(np.float64))
-        for row in np.flatnonzero(was != is_now).tolist():
+        for row in np.flatnonzero(judged.firsts & (was != is_now)).tolist():
             self._examples.append((-float(amounts[row]), judged.start + row, _example(judged, after, row)))
         self._examples = sorted(self._examples, key=lambda one: one[:2])[: self.most_examples]
         self._before.append(was)
         self._after.append(is_now)
         self._amounts.append(amounts)
+        self._firsts.append(judged.firsts)
         self.failures.update(dict(before.failures) | dict(after.failures))
 
     def summary(self, fraud: Flags, labelled: Flags, days: float, costs: Costs, first: int = 0) -> dict[str, Any]:
@@ -60,7 +62,12 @@ class Comparison:
 
         first: the row of the history that the first of them is.
         """
-        before, after, amounts = np.concatenate(self._before), np.concatenate(self._after), np.concatenate(self._amounts)
+        examples = [
+            example | {"label": _label(fraud[row - first], labelled[row - first])} for _, row, example in self._examples
+        ]
+        firsts = np.concatenate(self._firsts)
+        before, after = np.concatenate(self._before)[firsts], np.concatenate(self._after)[firsts]
+        amounts, fraud, labelled = np.concatenate(self._amounts)[firsts], fraud[firsts], labelled[firsts]
         sides = {
             name: _side(severity, amounts, fraud, labelled, days, costs)
             for name, severity in (("before", before), ("after", after))
@@ -79,15 +86,14 @@ class Comparison:
         least, most = _bounds(before, after, amounts, ~labelled & (before != after), costs)
         return {
             "transactions": len(before),
+            "repeated": int((~firsts).sum()),
             "days": round(days, 2),
             "unlabelled": int((~labelled).sum()),
             **sides,
             "difference": difference | {"money_saved_least": round(difference["money_saved"] + least, 2)}
             | {"money_saved_most": round(difference["money_saved"] + most, 2)},
             "changed": _changed(before, after, amounts, fraud, labelled),
-            "examples": [
-                example | {"label": _label(fraud[row - first], labelled[row - first])} for _, row, example in self._examples
-            ],
+            "examples": examples,
             "failed_rules": self.failures,
         }  # fmt: skip
 
@@ -149,7 +155,7 @@ def _example(judged: Judged, after: Verdicts, row: int) -> dict[str, Any]:
     transaction, before = judged.transactions[row], judged.verdicts
     return {
         "transaction_id": transaction.transaction_id, "user_id": transaction.user_id, "timestamp": str(transaction.timestamp),
-        "amount": str(transaction.amount), "currency": transaction.currency,
+        "amount": format(transaction.amount, "f"), "currency": transaction.currency,
         "before": before.action[row].value, "after": after.action[row].value,
         "score_before": _score(before.score, row), "score_after": _score(after.score, row),
         "rules_before": list(before.rules[row]), "rules_after": list(after.rules[row]),

@@ -13,7 +13,7 @@ def page(summary: Mapping[str, Any]) -> str:
     examples = [{name: _plain(value) for name, value in one.items()} for one in summary["examples"]]
     parts = [
         "<h1>What a change would have done</h1>",
-        f"<p>{summary['transactions']:,} transactions of {summary['days']:,.1f} days, {summary['unlabelled']:,} unlabelled.",
+        f"<p>{what_was_judged(summary)}.",
         *(f" {name.title()}: models {which['bundle'][:12]}, rules {which['rules'][:12]}." for name, which in what.items()),
         "</p>",
         "<h2>In money</h2>",
@@ -25,6 +25,12 @@ def page(summary: Mapping[str, Any]) -> str:
         table(examples),
     ]
     return document("Backtest", parts)
+
+
+def what_was_judged(summary: Mapping[str, Any]) -> str:
+    """How much, over how long."""
+    said = f"{summary['transactions']:,} transactions of {summary['days']:,.1f} days, {summary['unlabelled']:,} without a label"
+    return said + (f"; {summary['repeated']:,} came again, and count once" if summary["repeated"] else "")
 
 
 def bounds(summary: Mapping[str, Any]) -> str:

@@ -45,8 +45,16 @@ class History:
         return self._frame.height
 
     def first_after(self, days: float) -> int:
-        """The first row that lies so many days after the beginning."""
-        return int(self.times_ms.searchsorted(self.times_ms[0] + days * DAY_MS))
+        """The first row that lies so many days after the beginning. Raises InputError where none does."""
+        first = int(self.times_ms.searchsorted(self.times_ms[0] + days * DAY_MS))
+        if first == len(self):
+            span = (self.times_ms[-1] - self.times_ms[0]) / DAY_MS
+            raise InputError(
+                f"{self.path}: nothing comes after {days:g} days",
+                expected="fewer days to warm up than it has",
+                got=f"{span:.1f}",
+            )
+        return first
 
     def __iter__(self) -> Iterator[Transaction]:
         for start in range(0, len(self), _SLICE):
@@ -130,17 +138,10 @@ def read_history(
 
 def read_table(path: Path) -> pl.DataFrame:
     """A file of rows; CSV as text throughout. Raises InputError."""
-    readers: dict[str, Callable[[Path], pl.DataFrame]] = {
-        ".parquet": pl.read_parquet,
-        # As text: an amount must not pass through a float, nor lose an identifier its zeros.
-        ".csv": lambda file: pl.read_csv(file, infer_schema=False),
-        ".jsonl": _read_lines,
-        ".ndjson": _read_lines,
-    }
-    reader = readers.get(path.suffix)
+    reader = ENDINGS.get(path.suffix)
     if reader is None:
         raise InputError(
-            f"what format is {path.name}?", expected=f"a name that ends in {', '.join(readers)}", mend="rename or convert it"
+            f"what format is {path.name}?", expected=f"a name that ends in {', '.join(ENDINGS)}", mend="rename or convert it"
         )
     try:
         return reader(path)
@@ -160,6 +161,15 @@ def _read_lines(path: Path) -> pl.DataFrame:
             except (ValueError, AttributeError) as error:
                 raise InputError(f"{path}, line {number}: not a JSON object", got=str(error)) from None
     return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+
+
+ENDINGS: Mapping[str, Callable[[Path], pl.DataFrame]] = {
+    ".parquet": pl.read_parquet,
+    # As text: an amount must not pass through a float, nor lose an identifier its zeros.
+    ".csv": lambda file: pl.read_csv(file, infer_schema=False),
+    ".jsonl": _read_lines,
+    ".ndjson": _read_lines,
+}  # how a file of rows is read
 
 
 def _flat(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

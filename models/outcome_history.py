@@ -90,7 +90,7 @@ def _told(path: Path, events: Events) -> tuple[list[Told], int]:
     for number, name in enumerate(names):
         numbers.setdefault(name.tobytes(), number)
     told, count = [], 0
-    for outcome in _read(path):
+    for outcome in read_outcomes(path):
         count += 1
         name = OFFLINE.of64(outcome.user_id).to_bytes(8, "little") + OFFLINE.of128(outcome.transaction_id)
         if (event := numbers.get(name)) is not None:
@@ -98,7 +98,8 @@ def _told(path: Path, events: Events) -> tuple[list[Told], int]:
     return sorted(told, key=lambda one: one.heard), count
 
 
-def _read(path: Path) -> Iterator[Outcome]:
+def read_outcomes(path: Path) -> Iterator[Outcome]:
+    """The outcomes of a file, in its order. Raises InputError, which names the line that can't be used."""
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):

@@ -35,6 +35,7 @@ FIELDS: Mapping[str, tuple[Any, _Getter]] = {
     "user_id": (pl.String, lambda t: t.user_id),
 }
 _FEATURES: Mapping[str, int] = {name: index for index, name in enumerate(NAMES)} | {AMOUNT_BASE: NAMES.index("amount")}
+OWN_VERDICTS = frozenset(feature.name for feature in FEATURES if not feature.for_models)  # what we declined before
 OFFERED: tuple[str, ...] = (*FIELDS, AMOUNT_BASE, SCORE, *(name for name in NAMES if name not in FIELDS))
 
 # The types that a value of `attributes` may have; what is of another type than the rules compare it with is NULL.

@@ -21,7 +21,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from assay.models.policy import SEVERITY
-from assay.models.rule_columns import ATTRIBUTE, OFFERED, attribute_types, build, quote_attributes, type_of
+from assay.models.rule_columns import ATTRIBUTE, OFFERED, OWN_VERDICTS, attribute_types, build, quote_attributes, type_of
 from assay.schemas.decision import Action
 from assay.schemas.errors import RulesError
 from assay.schemas.limits import MAX_PREDICATE_CHARACTERS, MAX_RULES, MAX_RULES_FILE_BYTES
@@ -99,6 +99,7 @@ class Rules:
         self.severities = np.array([SEVERITY[rule.then] for rule in rules], np.int8)
         self.allows = np.array([rule.list == "allow" for rule in rules], np.bool_)
         self.blocks = np.array([rule.list == "block" for rule in rules], np.bool_)
+        self.ask_own_verdicts = any(name in OWN_VERDICTS for rule in rules for name in rule.columns)
         self._columns = {name: dtype for rule in rules for name, dtype in rule.columns.items()}
         self._all = [rule.expression.fill_null(False).alias(rule.id) for rule in rules]
 
@@ -227,12 +228,24 @@ def _check_names(names: Mapping[str, None], where: str) -> None:
         raise RulesError(f"{where}: looks at no column", expected="a predicate over the transaction or its features")
     for name in names:
         if name not in OFFERED and not name.startswith(ATTRIBUTE):
-            close = difflib.get_close_matches(name, OFFERED, 3)
+            close = _nearest(name)
             raise RulesError(
                 f"{where}: there is no column {name}",
                 expected=f"{' or '.join(close)}?" if close else "a feature, a field of the transaction or attributes.NAME",
                 mend="text stands in single quotes",
             )
+
+
+def _nearest(name: str) -> list[str]:
+    """At most three columns: those spelt nearly so, else those that share a word with it.
+
+    >>> _nearest("amount_bse")[0], _nearest("hour")
+    ('amount_base', ['local_hour'])
+    """
+    words = set(name.lower().split("_"))
+    sharing = [column for column in OFFERED if words & set(column.split("_"))]
+    sharing.sort(key=lambda column: len(words ^ set(column.split("_"))))
+    return (difflib.get_close_matches(name.lower(), OFFERED, 3) or sharing)[:3]
 
 
 def _types(expression: pl.Expr, choices: Mapping[str, Sequence[Any]], where: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from assay.schemas.errors import InputError
 from assay.schemas.transaction import Transaction
 from assay.tables.batch_history import BatchHistory
 from assay.tables.changes import changes_of_labels
-from assay.tables.events import Events
+from assay.tables.events import first_times
 from assay.tables.features import DAY, LABEL_DELAY_S, MODEL_FEATURES, NAMES
 from assay.tables.rates import Rates
 from assay.tables.replay import events_of, replay_events
@@ -41,7 +41,6 @@ DAY_MS = 86_400_000
 LABEL_DELAY_DAYS = LABEL_DELAY_S / DAY
 LEAST_FRAUD = 10  # in the part that is learnt from, and in the one that is tuned on
 _AMOUNT = NAMES.index("amount")
-_ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # so that three numbers become one
 
 Features = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -206,14 +205,6 @@ def _quality(
     features = seen_in(features, tier)
     scores = Ensemble(forest, {tier: settings.calibration}).score(features, tier)[0]
     return _judged(scores, features, fraud, settings.thresholds.review, settings.thresholds.decline, costs)
-
-
-def first_times(events: Events) -> Flags:
-    """Which events are the first with their user and id, bool (n,)."""
-    mixed = events["id"][:, 0] ^ (events["id"][:, 1] * _ODD[0]) ^ (events["user"] * _ODD[1])
-    firsts = np.zeros(len(events), np.bool_)
-    firsts[np.unique(mixed, return_index=True)[1]] = True
-    return firsts
 
 
 def divide(

@@ -7,6 +7,7 @@
     │   ├── RulesError        ... a rules file
     │   └── RatesError        ... a file of exchange rates
     ├── ServiceError          Kafka or Redis is not there, or a port is taken
+    │   └── NoTopic           ... or a topic
     ├── TopologyError         topics or partitions are not what the state was built from
     ├── ContinuityError       source records are missing between two batches
     ├── DrainError            work in flight did not end before its deadline
@@ -58,6 +59,10 @@ class RatesError(InputError):
 
 class ServiceError(AssayError):
     """A service that is needed does not answer, or a port that is needed is taken."""
+
+
+class NoTopic(ServiceError):
+    """A topic that is needed does not exist."""
 
 
 class TopologyError(AssayError):

@@ -20,7 +20,7 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.metadata import MetadataRequest
 
-from assay.schemas.errors import ServiceError, SettingError
+from assay.schemas.errors import NoTopic, ServiceError, SettingError
 from assay.schemas.limits import CONNECT_TIMEOUT_S
 from assay.streams.header_names import read_any_header_name
 
@@ -107,7 +107,7 @@ async def partitions_of(options: Mapping[str, Any], topic: str, *, create: Mappi
         await connect(admin.start(), options)
         if topic not in await admin.list_topics():
             if create is None:
-                raise ServiceError(
+                raise NoTopic(
                     f"there is no topic {topic}",
                     expected="the topics that a worker makes when it starts",
                     mend="start a worker, or set ASSAY_TOPIC_PREFIX and the topic names as the worker has them",

@@ -45,3 +45,17 @@ def changes_of_labels(events: Events, fraud: npt.NDArray[np.bool_], delay_ms: in
     changes["frauds"] = 1
     changes["thousandths"] = np.nan_to_num(np.rint(events["amount"][rows] * 1000.0))
     return changes, known_before[order].astype(np.int64)
+
+
+def with_declines(
+    events: Events, declined: npt.NDArray[np.bool_], changes: Changes, known_before: npt.NDArray[np.int64]
+) -> tuple[Changes, npt.NDArray[np.int64]]:
+    """Changes (m,) and the event that each is known before, and among them our declines of events, bool (n,).
+
+    A decline is known from the next event on.
+    """
+    own, next_ = changes_of_labels(events, declined, 0)
+    own["frauds"], own["thousandths"], own["verdicts"] = 0, 0.0, 1
+    known = np.concatenate([known_before, next_])
+    order = np.argsort(known, kind="stable")
+    return np.concatenate([changes, own])[order], known[order]

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 NO_OFFSET = -32_768  # `utc_offset_minutes` where neither a zone nor an offset was given
+_ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # so that three numbers become one
 
 EVENT = np.dtype(
     [
@@ -36,3 +37,11 @@ EVENT = np.dtype(
 )
 
 Events = npt.NDArray[np.void]
+
+
+def first_times(events: Events) -> npt.NDArray[np.bool_]:
+    """Which events are the first with their user and id, bool (n,)."""
+    mixed = events["id"][:, 0] ^ (events["id"][:, 1] * _ODD[0]) ^ (events["user"] * _ODD[1])
+    firsts = np.zeros(len(events), np.bool_)
+    firsts[np.unique(mixed, return_index=True)[1]] = True
+    return firsts

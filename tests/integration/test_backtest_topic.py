@@ -54,6 +54,13 @@ async def test_labels_are_what_outcomes_say_and_a_past_decline_is_unknown(topics
     assert labels == {name: label for name, label in expected.items() if name in labels}
     assert found["unlabelled"] == len({name for name, label in expected.items() if label == "unknown"})
 
+    file = tmp_path / "outcomes.jsonl"  # in place of the topic
+    said = {"outcome_id": "o", "user_id": "user-c", "transaction_id": "t-silent", "status": "fraud", "known_at": NOW}
+    file.write_text(json.dumps(said) + "\n")
+    done = await asyncio.to_thread(assay, *arguments, "--outcomes", str(file))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["before"]["fraud"] == 1
+
 
 async def test_an_empty_topic_is_an_error(topics: Topics, assay: Run, tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"

@@ -1,5 +1,6 @@
 """A backtest in money: hand-made cases with the right values."""
 
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,8 +22,8 @@ def verdicts(actions: list[Action]) -> Any:
     return SimpleNamespace(action=actions, score=np.full(n, 0.5), rules=[()] * n, failures=())
 
 
-def compared(rows: list[tuple[Action, Action, float, str]], most_examples: int = 20) -> dict[str, Any]:
-    """Of (before, after, amount, label), in micro-batches of two, over two days."""
+def compared(rows: list[Any], most_examples: int = 20, repeats: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Of (before, after, amount, label), in micro-batches of two, over two days; `repeats`: rows that came before."""
     found = Comparison(most_examples)
     for start in range(0, len(rows), 2):
         part = rows[start : start + 2]
@@ -33,8 +34,9 @@ def compared(rows: list[tuple[Action, Action, float, str]], most_examples: int =
             for i, (_, _, amount, _) in enumerate(part)
         ]
         judged: Any = SimpleNamespace(
-            start=start, transactions=transactions, features=features, verdicts=verdicts([before for before, *_ in part])
-        )
+            start=start, transactions=transactions, features=features, verdicts=verdicts([before for before, *_ in part]),
+            firsts=np.array([start + i not in repeats for i in range(len(part))]),
+        )  # fmt: skip
         found.add(judged, verdicts([after for _, after, *_ in part]))
     labels = [label for *_, label in rows]
     fraud, labelled = np.array([x == "fraud" for x in labels]), np.array([x != "" for x in labels])
@@ -79,6 +81,17 @@ def test_what_is_unknown_and_does_not_change_moves_no_bound() -> None:
     assert found["unlabelled"] == 2
     assert found["difference"]["money_saved_least"] == found["difference"]["money_saved_most"] == 0.0
     assert found["changed"] == []
+
+
+def test_a_transaction_that_comes_again_counts_once() -> None:
+    row = (A, D, 100.0, "fraud")
+    once, twice = compared([row, (A, A, 1.0, "genuine")]), compared([row, (A, A, 1.0, "genuine"), row], repeats=(2,))
+    assert (once["repeated"], twice["repeated"]) == (0, 1)
+    assert twice | {"repeated": 0} == once
+
+
+def test_amounts_of_examples_are_written_out() -> None:
+    assert compared([(A, R, Decimal("1.14E+3"), "")])["examples"][0]["amount"] == "1140"
 
 
 def test_work_counts_what_is_unknown_too() -> None:
