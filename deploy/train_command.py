@@ -24,6 +24,8 @@ from assay.deploy.history_options import (
     read,
 )
 
+MOST_WITHOUT_HOUR = 0.5  # of the transactions; more are worth a word
+
 
 def train(
     table: Table,
@@ -100,6 +102,7 @@ def _show(bundle: Any) -> None:
     from rich.table import Table as Grid
 
     report, console = bundle.report, Console()
+    counted = [report[part]["transactions"] for part in ("learnt_from", "tuned_on", "held_out")]
     learnt, tuned, held = (report[part] for part in ("learnt_from", "tuned_on", "held_out"))
     console.print(
         f"Learnt from {learnt['transactions']:,} transactions ({learnt['fraud']:,} fraud), tuned on {tuned['transactions']:,} "
@@ -125,6 +128,10 @@ def _show(bundle: Any) -> None:
     for count, why in (
         (report["left_out"], "no label, or came again: not learnt from"),
         (report["without_rate"], "no rate: no amount"),
+        (
+            report["without_hour"] if report["without_hour"] > MOST_WITHOUT_HOUR * sum(counted) else 0,
+            "no local hour, nor night or weekend: location.time_zone, or a timestamp with its own offset, tells it",
+        ),
     ):
         if count:
             console.print(f"{count:,} transactions had {why}", highlight=False, soft_wrap=True)

@@ -40,7 +40,7 @@ from assay.tables.replay import events_of, replay_events
 DAY_MS = 86_400_000
 LABEL_DELAY_DAYS = LABEL_DELAY_S / DAY
 LEAST_FRAUD = 10  # in the part that is learnt from, and in the one that is tuned on
-_AMOUNT = NAMES.index("amount")
+_AMOUNT, _LOCAL_HOUR = NAMES.index("amount"), NAMES.index("local_hour")
 
 Features = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -165,6 +165,7 @@ def train_on_features(
         "amount_alone": _judged(_amounts(features[held]), *held_out, *by_amount, costs),
         "label_delay_days": label_delay_days,
         "left_out": 0 if labelled is None else int((~labelled).sum()),  # without a label, or repeated
+        "without_hour": int((features[:, _LOCAL_HOUR] < 0).sum()),  # neither a time zone nor an offset tells the local time
         "without_rate": int(np.isnan(features[:, _AMOUNT]).sum()),  # learnt from without their amount
     }
     report |= more_of(forest, [name for name, _ in members], tiers[Tier.FULL], *held_out, times_ms[held], seed)

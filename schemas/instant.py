@@ -21,6 +21,9 @@ _REST = re.compile(r"(?:\.(\d{1,18}))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
 class Instant(NamedTuple):
     """A moment: epoch milliseconds, and minutes east of UTC where the sender told its local time.
 
+    "Z" says that the local time is not known (RFC 9557, 2), and "+00:00" is what many programs write for that. So an offset
+    is never 0, and a moment means the same however it was written.
+
     >>> Instant.parse("2026-03-01T12:00:00.250+01:00")
     Instant(ms=1772362800250, offset_minutes=60)
     >>> str(Instant(1772362800250, 60))
@@ -34,19 +37,15 @@ class Instant(NamedTuple):
     def parse(text: str) -> "Instant":
         """Read RFC 3339; what is finer than a millisecond is cut. Raises ValueError.
 
-        A blank may stand for the "T" (RFC 3339, 5.6, note). "-00:00" says that the local time is not known (4.3). ":60" is
-        the moment after ":59".
+        A blank may stand for the "T" (RFC 3339, 5.6, note). ":60" is the moment after ":59".
         """
         return _parse(text)
 
     def __str__(self) -> str:
-        """RFC 3339 in the local time that was given; in UTC where none was, with the "-00:00" that says so."""
+        """RFC 3339 in the local time that was given; in UTC, with a "Z", where none was."""
         offset = self.offset_minutes or 0
         seconds, ms = divmod(self.ms + offset * 60_000, 1000)
-        if offset:
-            zone = f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02d}:{abs(offset) % 60:02d}"
-        else:
-            zone = "-00:00" if self.offset_minutes is None else "Z"
+        zone = f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02d}:{abs(offset) % 60:02d}" if offset else "Z"
         return f"{_second_text(seconds)}.{ms:03d}{zone}"
 
     @classmethod
@@ -111,11 +110,9 @@ def _rest(text: str) -> tuple[int, int | None]:
     fraction, sign, hours, minutes = match.groups()
     ms = int(fraction[:3].ljust(3, "0")) if fraction else 0
     if sign is None:
-        return ms, 0
-    offset = int(hours) * 60 + int(minutes)
-    if sign == "+":
-        return ms - offset * 60_000, offset
-    return ms + offset * 60_000, -offset or None
+        return ms, None
+    offset = (int(hours) * 60 + int(minutes)) * (1 if sign == "+" else -1)
+    return ms - offset * 60_000, offset or None
 
 
 @lru_cache(MAX_CACHED_TEXTS)

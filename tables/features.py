@@ -19,7 +19,7 @@ from math import inf, nan
 
 import numpy as np
 
-REVISION = 2  # raise it when a feature comes to mean something else under the same name
+REVISION = 3  # raise it when a feature comes to mean something else under the same name
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400  # seconds
 TEN_MINUTES, WEEK, MONTH = 10 * MINUTE, 7 * DAY, 30 * DAY
@@ -80,7 +80,11 @@ _PROFILE = (
     _event("kind", "index of the kind of payment"),
     _event("channel", "1 + index of the channel", absent=0.0),
     _event("category", "merchant category code as a number", absent=0.0),
-    _event("local_hour", "hour of the day at the place of payment, 0-23", absent=-1.0),
+    _event(
+        "local_hour",
+        "hour of the day at the place of payment, 0-23: of its time zone, else of the timestamp's offset, if not Z or +00:00",
+        absent=-1.0,
+    ),
     _event("weekend", "1 on a local Saturday or Sunday", absent=-1.0),
     _event("night", "1 from local midnight to 06:59", absent=-1.0),
     _event("issuer_abroad", "1 where the location is not in the issuer's country", absent=-1.0),

@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from assay.deploy import cli
 from assay.models.history import read_history
 from assay.models.training import train
 from assay.schemas.errors import InputError
@@ -70,3 +72,18 @@ def test_a_column_that_can_not_be_learnt_from_is_refused_with_its_reason(rows, t
 def test_a_column_that_is_missing_is_named(rows, tmp_path, column):
     with pytest.raises(InputError, match=column):
         trained(rows.drop(column), tmp_path)
+
+
+@pytest.mark.parametrize("written", ["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S+00:00", None])
+def test_the_bundle_does_not_depend_on_how_times_are_written(rows, tmp_path, written):
+    moments = pl.from_epoch(pl.col("timestamp"), "ms")
+    other = rows.with_columns(moments if written is None else moments.dt.to_string(written).alias("timestamp"))
+    assert trained(other, tmp_path, "other").version == trained(rows, tmp_path, "milliseconds").version
+
+
+def test_payments_that_tell_no_local_hour_are_counted_and_said_where_they_are_many(rows, tmp_path):
+    rows.write_parquet(tmp_path / "rows.parquet")
+    done = CliRunner().invoke(cli.app, ["train", str(tmp_path / "rows.parquet"), "--out", str(tmp_path / "told")])
+    assert f"{COUNT:,} transactions had no local hour" in done.output.replace("\n", " ")
+    local = rows.with_columns(pl.from_epoch("timestamp", "ms").dt.to_string("%Y-%m-%dT%H:%M:%S+01:00"))
+    assert trained(local, tmp_path).report["without_hour"] == 0

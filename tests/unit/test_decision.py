@@ -73,7 +73,7 @@ def test_a_decision_reads_as_its_verdict() -> None:
     assert decision.model.member_scores == [0.1, 0.2, None]
     assert decision.digests.bundle == "b"
     assert decision.digests.lists is None
-    assert decision.decided_at == Instant(1_772_362_800_250, 0)
+    assert decision.decided_at == Instant(1_772_362_800_250)
     assert (decision.latency_ms, decision.decided_by.generation, decision.source.offset) == (50, 3, 41)
     assert json.loads(encoded())["decided_at"] == "2026-03-01T11:00:00.250Z"
 

@@ -85,8 +85,12 @@ def test_local_time_is_of_the_zone_else_of_the_offset_else_absent() -> None:
     assert encoded(timestamp=summer, location=zone)["utc_offset_minutes"] == 120
     assert encoded(timestamp="2024-01-01T12:00:00Z", location=zone)["utc_offset_minutes"] == 60
     assert encoded(timestamp=summer)["utc_offset_minutes"] == 330
-    assert encoded(timestamp="2024-07-01T12:00:00Z")["utc_offset_minutes"] == 0
-    assert encoded(timestamp=1_700_000_000_000)["utc_offset_minutes"] == NO_OFFSET
+
+
+@pytest.mark.parametrize("moment", ["2023-11-14T22:13:20Z", "2023-11-14T22:13:20+00:00", 1_700_000_000_000])
+def test_a_moment_in_utc_tells_no_local_time_however_it_is_written(moment: str | int) -> None:
+    event = encoded(timestamp=moment)
+    assert (event["time_ms"], event["utc_offset_minutes"]) == (1_700_000_000_000, NO_OFFSET)
 
 
 @pytest.mark.parametrize(

@@ -214,15 +214,16 @@ def test_attributes_are_up_to_32_named_scalars() -> None:
 @pytest.mark.parametrize(
     ("text", "ms", "offset"),
     [
-        ("2026-03-01T12:00:00Z", 1_772_366_400_000, 0),
+        ("2026-03-01T12:00:00Z", 1_772_366_400_000, None),
         ("2026-03-01T12:00:00.25+01:00", 1_772_362_800_250, 60),
-        ("2026-03-01t12:00:00.123456789z", 1_772_366_400_123, 0),
-        ("2026-03-01 12:00:00Z", 1_772_366_400_000, 0),
+        ("2026-03-01t12:00:00.123456789z", 1_772_366_400_123, None),
+        ("2026-03-01 12:00:00Z", 1_772_366_400_000, None),
         ("2026-03-01T12:00:00-03:30", 1_772_379_000_000, -210),
         ("2026-03-01T12:00:00-00:00", 1_772_366_400_000, None),
-        ("2016-12-31T23:59:60Z", 1_483_228_800_000, 0),
-        ("1970-01-01T00:00:00Z", 0, 0),
-        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999, 0),
+        ("2026-03-01T12:00:00+00:00", 1_772_366_400_000, None),
+        ("2016-12-31T23:59:60Z", 1_483_228_800_000, None),
+        ("1970-01-01T00:00:00Z", 0, None),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999, None),
     ],
 )
 def test_a_timestamp_is_rfc_3339(text: str, ms: int, offset: int | None) -> None:
@@ -246,7 +247,7 @@ def test_what_is_no_timestamp_is_refused(bad: object) -> None:
 def test_an_instant_comes_back_from_its_text(ms: int, offset: int | None) -> None:
     if ms < 86_400_000 and offset is not None and offset < 0:
         ms += 86_400_000
-    assert Instant.parse(str(Instant(ms, offset))) == Instant(ms, offset)
+    assert Instant.parse(str(Instant(ms, offset or None))) == Instant(ms, offset or None)
 
 
 def test_codes_are_those_of_the_standards() -> None:
