@@ -111,6 +111,7 @@ class Answers:
         self._decisions_topic, self._dead_letters_topic = settings.decisions, settings.dead_letters
         self._in_force, self._said, self._recent = in_force, said, recent
         self._publisher, self._replies, self._placement = publisher, replies, placement
+        self._rekeyed = settings.rekey
         self._hash_key = settings.hash_key.get_secret_value().encode()
         self._metrics, self._decided_by, self._clock = metrics, decided_by, clock
         self._dead_letter_bytes = min(dead_letter_bytes, MAX_PUBLISHED_BATCH_BYTES)
@@ -227,7 +228,7 @@ class Answers:
         if self._said.decision(refusal.source) is not None:
             return  # by another version of us: what has a decision gets no dead letter (invariant I1)
         if not self._said.refused(refusal.source):
-            letter = dead_letter(refusal, self._dead_letter_bytes, self._hash_key)
+            letter = dead_letter(refusal, self._dead_letter_bytes, self._hash_key, rekeyed=self._rekeyed)
             prepared.dead_letters.setdefault(refusal.source.partition, []).append(letter)
         if refusal.address is not None and (reply := error_reply(refusal)) is not None:
             prepared.replies.append((refusal.address, reply))

@@ -11,7 +11,7 @@ import numpy as np
 
 from assay.schemas.decode import Request
 from assay.streams.metrics import Metrics
-from assay.streams.partitioning import partitions_of_keys
+from assay.streams.partitioning import kind_of, partitions_of_keys
 
 EVERY_S = 60.0
 
@@ -52,8 +52,3 @@ class Placement:
         kind = kind_of(key, user)
         self._metrics.misplaced.labels(kind).inc()
         self._untold[kind] += 1
-
-
-def kind_of(key: bytes, user: bytes) -> str:
-    """Why a transaction lies elsewhere, as far as its key tells: it has none, another one, or another partitioner placed it."""
-    return "no_key" if not key else "other_key" if key != user else "partitioner"

@@ -32,6 +32,7 @@ from assay.streams.metrics import Metrics
 from assay.streams.ownership import owned_publishers
 from assay.streams.publisher import Publisher
 from assay.streams.read_back import LogReader
+from assay.streams.rekeying import RekeyingThread
 from assay.streams.replies import Replies
 from assay.streams.settings import Settings
 from assay.streams.source_log import SourceLog
@@ -84,6 +85,9 @@ class Worker:
             generation=lambda: self.generation, finished=self._finished, may_write=lambda: self.app.consumer.is_member(),
         )  # fmt: skip
         self.source = SourceLog(self.app, options, settings.transactions, settings.publish_timeout_s)
+        self.rekeying = (
+            RekeyingThread(settings, topics.transactions.partitions, topics.max_bytes, metrics) if settings.rekey else None
+        )
         self.core = Core(
             settings, in_force, self._ports(options), metrics,
             name=self.name, changelog=settings.changelog, partitions=topics.transactions.partitions,
@@ -154,6 +158,8 @@ class Worker:
         self.evidence.start()
         self.core.start()
         self.learner.start()
+        if self.rekeying is not None:
+            self.rekeying.start()
         self._watching = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self._renew_claims())]
         log.info("worker %s: metrics and health on port %d", self.name, port)
 
@@ -167,6 +173,8 @@ class Worker:
         """After the last commit."""
         for task in self._watching:
             task.cancel()
+        if self.rekeying is not None:
+            await self.rekeying.close(CLOSE_TIMEOUT_S)
         self.core.close()
         await self.learner.close()  # its last evidence is still to leave
         await asyncio.gather(self.replies.close(CLOSE_TIMEOUT_S), self.evidence.close(CLOSE_TIMEOUT_S))

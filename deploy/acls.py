@@ -52,12 +52,16 @@ def _worker(settings: Settings, replies: list[str]) -> Iterator[Acl]:
     yield Acl("topic", settings.evidence, ("Write", "DescribeConfigs"))
     yield Acl("topic", settings.control, ("Read", "DescribeConfigs"))
     yield from (Acl("topic", topic, ("Write",)) for topic in replies)
+    if settings.rekey:
+        yield Acl("topic", settings.incoming, ("Read", "DescribeConfigs"))
+        yield Acl("topic", settings.transactions, ("Write",))
+        yield Acl("group", settings.rekeying_group, ("Read",))
     yield Acl("group", settings.group_id, ("Read",))
     yield Acl("transactional-id", f"{settings.group_id}-", ("Write",), prefixed=True)
 
 
 def _checkout(settings: Settings, replies: list[str]) -> Iterator[Acl]:
-    yield Acl("topic", settings.transactions, ("Write",))
+    yield Acl("topic", settings.incoming, ("Write",))
     yield from (Acl("topic", topic, ("Read",)) for topic in replies)
 
 
@@ -68,7 +72,7 @@ def _analyst(settings: Settings, replies: list[str]) -> Iterator[Acl]:
 
 
 def _operator(settings: Settings, replies: list[str]) -> Iterator[Acl]:
-    sent = (settings.transactions, settings.outcomes, settings.control)
+    sent = (settings.incoming, settings.outcomes, settings.control)
     for acl in _worker(settings, []):
         operations = set(acl.operations)
         if acl.resource == "topic":

@@ -147,7 +147,8 @@ async def send_again(settings: Settings, chosen: Sequence[Letter], value: bytes 
     Those of which too little was kept are left out. Raises ServiceError.
     """
     options, sent = client_options(settings), 0
-    counts = {topic: await partitions_of(options, topic) for topic in sorted({each.source.topic for each in chosen})}
+    topics = {each.source.topic: _origin(each.source.topic, settings) for each in chosen}
+    counts = {topic: await partitions_of(options, topic) for topic in sorted(set(topics.values()))}
     producer = AIOKafkaProducer(**options, enable_idempotence=True)
     await begin(producer, options)
     try:
@@ -155,8 +156,9 @@ async def send_again(settings: Settings, chosen: Sequence[Letter], value: bytes 
             if (again := letter.again(value)) is None:
                 continue
             key, whole, headers = again
-            at = letter.source.partition if letter.source.partition < counts[letter.source.topic] else None
-            await producer.send_and_wait(letter.source.topic, whole, key=key, partition=at, headers=headers)
+            topic, partition = topics[letter.source.topic], letter.source.partition
+            at = partition if partition < counts[topic] and topic == letter.source.topic else None
+            await producer.send_and_wait(topic, whole, key=key, partition=at, headers=headers)
             sent += 1
             report("sending again", done, len(chosen))
     except KafkaError as error:
@@ -167,6 +169,11 @@ async def send_again(settings: Settings, chosen: Sequence[Letter], value: bytes 
     finally:
         await producer.stop()
     return sent
+
+
+def _origin(topic: str, settings: Settings) -> str:
+    """Where upstream systems put what a letter was made from: a re-keyed copy goes the whole way again."""
+    return settings.incoming if topic == settings.transactions else topic
 
 
 def body_of(letter: Letter) -> Any:

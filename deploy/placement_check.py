@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from assay.agents.placement import kind_of
 from assay.deploy.check import Check, ok, warn
-from assay.schemas.decode import user_of
+from assay.schemas.decode import body_of, user_in
+from assay.schemas.refused import Refused
 from assay.schemas.source import SourceRecord
 from assay.streams.header_names import read_any_header_name
 from assay.streams.kafka import client_options
-from assay.streams.partitioning import partition_of
+from assay.streams.partitioning import kind_of, partition_of
 from assay.streams.reading import stop
 from assay.streams.settings import Settings
 
@@ -44,7 +44,7 @@ class Placed:
         for record in records:
             self.looked += 1
             key = record.key or b""
-            user = user_of(record) or key
+            user = _user_of(record) or key
             if user and record.partition == partition_of(user, partitions):
                 continue
             kind = kind_of(key, user)
@@ -57,7 +57,7 @@ async def key_placement(settings: Settings, count: int) -> Check:
     """Whether the latest transactions lie where their users belong: murmur2(user_id) mod `count` partitions."""
     read_any_header_name()
     consumer = AIOKafkaConsumer(**client_options(settings), enable_auto_commit=False)
-    partitions, placed = [TopicPartition(settings.transactions, number) for number in range(count)], Placed()
+    partitions, placed = [TopicPartition(settings.incoming, number) for number in range(count)], Placed()
     try:
         await consumer.start()
         consumer.assign(partitions)
@@ -70,11 +70,11 @@ async def key_placement(settings: Settings, count: int) -> Check:
                 placed.note(records, count)
     finally:
         await stop(consumer)
-    return judge_placement(placed)
+    return judge_placement(placed, rekeyed=settings.rekey)
 
 
-def judge_placement(placed: Placed) -> Check:
-    """What a sample says."""
+def judge_placement(placed: Placed, *, rekeyed: bool = False) -> Check:
+    """What a sample says. `rekeyed`: transactions are copied to where their users belong, so it does no harm."""
     name = "key placement"
     if not placed.elsewhere:
         return ok(
@@ -87,8 +87,12 @@ def judge_placement(placed: Placed) -> Check:
         "by CRC32, librdkafka's default": placed.crc32,
     }
     found = ", ".join(f"{number} {reason}" for reason, number in reasons.items() if number)
-    return warn(
-        name,
-        f"of {placed.looked} recent transactions {placed.elsewhere} lie on another partition than their user's: {found}",
-        _MEND,
-    )
+    told = f"of {placed.looked} recent transactions {placed.elsewhere} lie on another partition than their user's: {found}"
+    return ok(name, f"{told}; they are re-keyed") if rekeyed else warn(name, told, _MEND)
+
+
+def _user_of(record: SourceRecord) -> bytes | None:
+    try:
+        return user_in(body_of(record))
+    except Refused:
+        return None

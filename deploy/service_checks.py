@@ -68,7 +68,7 @@ async def _topics_and_keys(settings: Settings) -> list[Check]:
         mend = "check ASSAY_SECURITY_PROTOCOL, ASSAY_SASL_* and what this user may do"
         return [fail("topics", f"can't be described: {error!r}", mend)]
     topics = judge_topics(topic_specs(settings), settings, described, configs)
-    partitions = len(described.get(settings.transactions, []))
+    partitions = len(described.get(settings.incoming, []))
     if not partitions:
         return [topics, warn("key placement", "not checked: there is no transactions topic", "see topics")]
     try:

@@ -120,7 +120,7 @@ def _onto_kafka(payments: _Tally, rate: float, hurry: float) -> dict[str, Any]:
         feed(
             iter(payments),
             options=client_options(settings),
-            transactions_topic=settings.transactions,
+            transactions_topic=settings.incoming,
             outcomes_topic=settings.outcomes,
             rate=rate,
             hurry=hurry,

@@ -30,7 +30,7 @@ from assay.schemas.limits import (
     MAX_VALUE_BYTES,
 )
 from assay.schemas.refusal import Refusal
-from assay.schemas.refused import RefusalCode, Refused
+from assay.schemas.refused import TOKEN_EXPECTED, RefusalCode, Refused
 from assay.schemas.source import Source, SourceRecord
 from assay.schemas.transaction import Transaction
 
@@ -115,7 +115,8 @@ def decode(records: Sequence[SourceRecord], card_number_exempt: frozenset[str] =
             envelope = read_headers(record.headers, record.timestamp)
             body = _open(record, record.value, envelope, card_number_exempt)
         except Refused as refused:
-            refusals[index] = _refuse(record, refused, card_number_exempt)
+            worst = _worst(record, refused, card_number_exempt)
+            refusals[index] = _refusal(record, worst, worst.address, None)
         else:
             opened.append((index, record, envelope))
             bodies.append(body)
@@ -129,12 +130,16 @@ def decode(records: Sequence[SourceRecord], card_number_exempt: frozenset[str] =
     return Decoded(requests, [refusals[index] for index in sorted(refusals)], tombstones)
 
 
-def user_of(record: SourceRecord) -> bytes | None:
-    """Whose transaction a record is, as `Request.user`; None where it can't be told, so that it will be refused."""
+def body_of(record: SourceRecord) -> object:
+    """The parsed body of one record. Raises Refused, for a card number before all else."""
     try:
-        body = _open(record, record.value or b"", read_headers(record.headers, record.timestamp), frozenset())
-    except Refused:
-        return None
+        return _open(record, record.value or b"", read_headers(record.headers, record.timestamp), frozenset())
+    except Refused as refused:
+        raise _worst(record, refused, frozenset()) from None
+
+
+def user_in(body: object) -> bytes | None:
+    """Whose transaction a body is, as `Request.user`; None where it can't be told, so that it will be refused."""
     user = body.get("user_id") if isinstance(body, dict) else None
     return user.encode(errors="replace") if isinstance(user, str) and 0 < len(user) <= MAX_ID_CHARACTERS else None
 
@@ -200,17 +205,17 @@ def _check_card_number(record: SourceRecord, body: object, address: ReplyAddress
         if name not in exempt and holds_card_number(text):
             found, address = "headers", None  # what a reply would echo
     if found is not None:
-        raise Refused(RefusalCode.CARD_NUMBER, found, "a token: card numbers are never taken, logged or kept", address)
+        raise Refused(RefusalCode.CARD_NUMBER, found, TOKEN_EXPECTED, address)
 
 
-def _refuse(record: SourceRecord, refused: Refused, exempt: frozenset[str]) -> Refusal:
-    """The refusal of a record whose body was not searched: a dead letter keeps it, so it is searched now."""
+def _worst(record: SourceRecord, refused: Refused, exempt: frozenset[str]) -> Refused:
+    """Why a record is refused whose body was not searched: a dead letter keeps it, so it is searched now."""
     if refused.code is not RefusalCode.CARD_NUMBER:
         try:
             _check_card_number(record, _NOTHING, refused.address, exempt)
         except Refused as worse:
-            refused = worse
-    return _refusal(record, refused, refused.address, None)
+            return worse
+    return refused
 
 
 def _refusal(record: SourceRecord, refused: Refused, address: ReplyAddress | None, body: object) -> Refusal:

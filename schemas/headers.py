@@ -22,13 +22,15 @@ from assay.schemas.limits import (
     MAX_CORRELATION_BYTES,
     MAX_HEADER_BYTES,
 )
-from assay.schemas.refused import RefusalCode, Refused
+from assay.schemas.refused import TOKEN_EXPECTED, RefusalCode, Refused
 from assay.schemas.reply_topics import is_topic_name
 from assay.schemas.source import (
     BEYOND_HORIZON_HEADER,
     CONFLICT_HEADER,
+    ORIGIN_HEADER,
     REPLAY_HEADER,
     SOURCE_HEADER,
+    WITHHELD_HEADER,
     OutRecord,
     Source,
 )
@@ -47,6 +49,7 @@ _DEADLINES = {
 }
 CONTENT_TYPE_HEADER = "content-type"
 TRACE_HEADERS = ("traceparent", "tracestate")
+PASSED_ON = (*TRACE_HEADERS, ORIGIN_HEADER)  # from a transaction to its answers, as they came
 NEST_DISPOSED: Header = ("kafka_nest-is-disposed", b"\x00")  # NestJS completes a request only with it
 
 _MAX_PARTITION = 2**31 - 1
@@ -112,6 +115,7 @@ class _Plan(NamedTuple):
     partition: int
     content_type: int
     explain: int
+    withheld: int
     trace: tuple[int, ...]
     deadlines: tuple[int, ...]  # in order of precedence
 
@@ -140,7 +144,8 @@ def _plan(names: tuple[str, ...]) -> _Plan:
         at(own.partition),
         at(CONTENT_TYPE_HEADER),
         at(EXPLAIN_HEADER),
-        tuple(last[name] for name in TRACE_HEADERS if name in last),
+        at(WITHHELD_HEADER),
+        tuple(last[name] for name in PASSED_ON if name in last),
         tuple(last[name] for name in _DEADLINES if name in last),
     )
 
@@ -151,7 +156,10 @@ def read_headers(headers: Sequence[tuple[str, bytes | None]], appended_ms: int) 
         return Envelope(None, None, appended_ms + DEFAULT_DEADLINE_MS, [], b"", False, b"")
     names, values = zip(*headers)  # noqa: B905  # pairs
     plan = _plan(names)
-    name_text, dialect, at_correlation, at_topic, at_partition, at_content_type, at_explain, at_trace, at_deadlines = plan
+    (
+        name_text, dialect, at_correlation, at_topic, at_partition, at_content_type, at_explain, at_withheld, at_trace,
+        at_deadlines,
+    ) = plan  # fmt: skip
     try:
         text = b"\n".join((name_text, *values))
     except TypeError:  # a null among them
@@ -170,6 +178,8 @@ def read_headers(headers: Sequence[tuple[str, bytes | None]], appended_ms: int) 
         if at_partition >= 0 and (written := values[at_partition]) is not None:
             partition = _partition(dialect, written)
         address = ReplyAddress(_topic(names[at_topic], value), partition, correlation, dialect)
+    if at_withheld >= 0:
+        raise Refused(RefusalCode.CARD_NUMBER, _withheld_field(values[at_withheld] or b""), TOKEN_EXPECTED, address)
     deadline = appended_ms + DEFAULT_DEADLINE_MS
     for index in at_deadlines:
         if (value := values[index]) is not None:
@@ -179,6 +189,11 @@ def read_headers(headers: Sequence[tuple[str, bytes | None]], appended_ms: int) 
     content_type = (values[at_content_type] or b"") if at_content_type >= 0 else b""
     explain = at_explain >= 0 and values[at_explain] == b"1"
     return Envelope(address, correlation, deadline, trace, content_type, explain, text)
+
+
+def _withheld_field(value: bytes) -> str:
+    """Where a card number was, as the step that left it out has said."""
+    return value.partition(b" ")[0].decode("ascii", "replace")
 
 
 def _too_large() -> Refused:

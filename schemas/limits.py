@@ -46,6 +46,7 @@ MAX_EXPLAINED_ON_DEMAND = 32  # of a micro-batch, those that ask why even of an 
 DECISIONS_REMEMBERED_PER_USER = 16
 RECENT_DECISIONS = 50_000  # in memory, all users together
 MAX_READ_BACK_DECISIONS = 500_000  # at a take-over, all partitions of a worker; about 500 MB
+MAX_COPIES_READ_BACK = 500_000  # transactions of one partition that are re-keyed and not committed
 RECENT_ROWS = 20_000  # profile rows held in memory, beside those not yet durable
 MAX_CACHED_DIGESTS = 65_536  # of identifiers, and as many of addresses
 MAX_CACHED_ZONE_OFFSETS = 16_384  # one for each time zone and day, and for quarters of an hour

@@ -7,10 +7,10 @@ from typing import Final
 
 import orjson
 
-from assay.schemas.headers import ERROR_TYPE, TRACE_HEADERS, Header, ReplyAddress, reply_headers
+from assay.schemas.headers import ERROR_TYPE, PASSED_ON, Header, ReplyAddress, reply_headers
 from assay.schemas.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES
 from assay.schemas.refused import RefusalCode
-from assay.schemas.source import SOURCE_HEADER, OutRecord, Source, SourceRecord
+from assay.schemas.source import SOURCE_HEADER, WITHHELD_HEADER, Origin, OutRecord, Source, SourceRecord, origin_of
 
 __all__ = ["Refusal", "RefusalCode", "dead_letter", "error_reply"]
 
@@ -53,20 +53,23 @@ class Refusal:
         return f"{self.field}: expected {self.expected}"
 
 
-def dead_letter(refusal: Refusal, topic_limit: int, hash_key: bytes | None = None) -> OutRecord:
+def dead_letter(refusal: Refusal, topic_limit: int, hash_key: bytes | None = None, *, rekeyed: bool = False) -> OutRecord:
     """The dead letter of a refused record: itself, with headers that say why.
 
     `topic_limit` is the topic's `max.message.bytes`: what exceeds it is cut. `hash_key` keys the digest that stands for
     what is withheld (code `card_number`); without a key there is none, since card numbers can be guessed from a plain one.
+    `rekeyed`: the record is a copy, and what it was made from is named as the original.
     """
-    record, why = refusal.record, _why(refusal)
+    record, why = refusal.record, _why(refusal, origin_of(refusal.record) if rekeyed else None)
     if refusal.code is RefusalCode.CARD_NUMBER:
-        return None, None, why if hash_key is None else [*why, (DIGEST_HEADER, _digest(record, hash_key))]
+        if rekeyed and (digest := _withheld_digest(record)):
+            return None, None, [*why, (DIGEST_HEADER, digest)]
+        return None, None, why if hash_key is None else [*why, (DIGEST_HEADER, record_digest(record, hash_key))]
     key, value = record.key, record.value
     headers = [(name, written or b"") for name, written in record.headers]
     if _size(key, value, headers) + _size(None, None, why) + _RECORD_OVERHEAD <= topic_limit:
         return key, value, [*headers, *why]
-    why += [(DIGEST_HEADER, _digest(record, hash_key or b"")), (CUT_HEADER, b"%d" % len(value or b""))]
+    why += [(DIGEST_HEADER, record_digest(record, hash_key or b"")), (CUT_HEADER, b"%d" % len(value or b""))]
     if _size(None, None, headers) > MAX_HEADER_BYTES:
         headers = []
     if key is not None and len(key) > MAX_KEY_BYTES:
@@ -98,27 +101,33 @@ def error_reply(refusal: Refusal) -> OutRecord | None:
     return key, orjson.dumps(body), headers
 
 
-def _why(refusal: Refusal) -> list[Header]:
+def _why(refusal: Refusal, origin: Origin | None) -> list[Header]:
     """Ours, and the names that Spring's `DeadLetterPublishingRecoverer` writes, numbers big-endian."""
     record = refusal.record
+    original, appended_ms = (refusal.source, record.timestamp) if origin is None else origin
     return [
         (ERROR_HEADER, refusal.code.encode()),
         (DETAIL_HEADER, refusal.message.encode()),
         (SOURCE_HEADER, refusal.source.header()),
-        ("kafka_dlt-original-topic", record.topic.encode()),
-        ("kafka_dlt-original-partition", struct.pack(">i", record.partition)),
-        ("kafka_dlt-original-offset", struct.pack(">q", record.offset)),
-        ("kafka_dlt-original-timestamp", struct.pack(">q", record.timestamp)),
+        ("kafka_dlt-original-topic", original.topic.encode()),
+        ("kafka_dlt-original-partition", struct.pack(">i", original.partition)),
+        ("kafka_dlt-original-offset", struct.pack(">q", original.offset)),
+        ("kafka_dlt-original-timestamp", struct.pack(">q", appended_ms)),
         ("kafka_dlt-exception-message", f"{refusal.code}: {refusal.message}".encode()),
     ]
 
 
+def _withheld_digest(record: SourceRecord) -> bytes:
+    """That of the record whose copy came without what held a card number; empty for what is no such copy."""
+    return next((value.partition(b" ")[2] for name, value in record.headers if name == WITHHELD_HEADER and value), b"")
+
+
 def _trace(record: SourceRecord) -> list[Header]:
-    last = {name: value for name, value in record.headers if name in TRACE_HEADERS and value is not None}
+    last = {name: value for name, value in record.headers if name in PASSED_ON and value is not None}
     return list(last.items())
 
 
-def _digest(record: SourceRecord, hash_key: bytes) -> bytes:
+def record_digest(record: SourceRecord, hash_key: bytes) -> bytes:
     """BLAKE2b of key, value and headers, each with its length, in hexadecimal; keyed when there is a key."""
     if len(hash_key) > blake2b.MAX_KEY_SIZE:
         hash_key = blake2b(hash_key).digest()

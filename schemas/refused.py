@@ -7,6 +7,9 @@ if TYPE_CHECKING:
     from assay.schemas.headers import ReplyAddress
 
 
+TOKEN_EXPECTED = "a token: card numbers are never taken, logged or kept"
+
+
 class RefusalCode(StrEnum):
     """Stable: callers and operators build on them. Added to, never renamed."""
 

@@ -9,6 +9,8 @@ FENCE_KEY = b"\0assay-fence"  # its key, since a compacted topic refuses a recor
 REPLAY_HEADER = "assay-replay"  # 1: the decision is repeated
 CONFLICT_HEADER = "assay-conflict"  # 1: the id came back with another payload
 BEYOND_HORIZON_HEADER = "assay-beyond-horizon"  # 1: the id is known, its decision no longer
+ORIGIN_HEADER = "assay-origin"  # of a re-keyed copy and what is made from it: which record it was, and when it was appended
+WITHHELD_HEADER = "assay-withheld"  # of a copy without what held a card number: where that was, and a digest of the record
 
 OutRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
 """Key, value and headers of a record to be written."""
@@ -69,3 +71,31 @@ class Source(NamedTuple):
         if not (topic and partition.isdecimal() and offset.isdecimal()):
             raise ValueError("not topic:partition:offset")
         return cls(topic, int(partition), int(offset))
+
+
+class Origin(NamedTuple):
+    """The record that a re-keyed copy was made from, and when that was appended (epoch, ms).
+
+    >>> Origin(Source("transactions", 3, 41), 1_790_000_000_000).header()
+    b'transactions:3:41:1790000000000'
+    >>> Origin.parse(b"transactions:3:41:1790000000000").source.offset
+    41
+    """
+
+    source: Source
+    appended_ms: int
+
+    def header(self) -> bytes:
+        """The value of the header `assay-origin`."""
+        return b"%b:%d" % (self.source.header(), self.appended_ms)
+
+    @classmethod
+    def parse(cls, header: bytes) -> Self:
+        """What `header()` wrote. Raises ValueError for anything else."""
+        source, _, appended_ms = header.rpartition(b":")
+        return cls(Source.parse(source), int(appended_ms))
+
+
+def origin_of(record: SourceRecord) -> Origin | None:
+    """Which record a copy was made from; None for what is no copy. Raises ValueError: then it is none of ours."""
+    return next((Origin.parse(value) for name, value in reversed(record.headers) if name == ORIGIN_HEADER and value), None)

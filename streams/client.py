@@ -70,7 +70,7 @@ class DecisionClient:
         """A client of the deployment that these settings describe."""
         return cls(
             settings.bootstrap_servers,
-            transactions_topic=settings.transactions,
+            transactions_topic=settings.incoming,
             reply_topic=settings.topic(DEFAULT_REPLY_TOPIC),
             options=client_options(settings),
         )

@@ -122,7 +122,7 @@ async def _run(plan: LoadPlan) -> None:
     payments = _simulated(plan)
     load = Load(
         client_options(settings),
-        Topics(settings.transactions, settings.topic(LOAD_REPLY_TOPIC), settings.decisions if plan.check_decisions else None),
+        Topics(settings.incoming, settings.topic(LOAD_REPLY_TOPIC), settings.decisions if plan.check_decisions else None),
         prepare((payment.transaction for payment in payments), stamped=plan.days is None),
         rate=plan.rate,
         arrivals=plan.arrivals,

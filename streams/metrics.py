@@ -60,6 +60,15 @@ class Metrics:
             ("kind",),
             registry=registry,
         )
+        self.rekeyed = Counter(
+            "assay_rekeyed",
+            "Transactions copied to the topic keyed by user, by where they lay; unreadable where no user could be told.",
+            ("kind",),
+            registry=registry,
+        )
+        self.rekeying_lag = Gauge(
+            "assay_rekeying_lag_records", "Records appended and not yet copied.", ("partition",), registry=registry
+        )
         self.replies = Counter("assay_replies", "Replies by what became of them.", ("result",), registry=registry)
         self.explanations_left_out = Counter(
             "assay_explanations_left_out",

@@ -25,6 +25,11 @@ def partitions_of_keys(keys: Sequence[bytes], partitions: int) -> npt.NDArray[np
     return np.asarray(_partitions(np.frombuffer(b"".join(keys), np.uint8), lengths, partitions))
 
 
+def kind_of(key: bytes, user: bytes) -> str:
+    """Why a transaction lies elsewhere, as far as its key tells: it has none, another one, or another partitioner placed it."""
+    return "no_key" if not key else "other_key" if key != user else "partitioner"
+
+
 def warm() -> None:
     """Compiles it, or loads it from numba's cache on disk."""
     partitions_of_keys([b"user"], 1)

@@ -7,7 +7,7 @@ failure nothing more leaves: whoever publishes must end the process, uncommitted
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -51,6 +51,7 @@ class Publisher:
         owned: topics that only the owner of a source partition may publish to: `fence` it first. Others are anybody's.
         deadline: seconds that bound every call.
         max_bytes: of a batch, by topic: its `max.message.bytes`. Records beyond it go into the next batch.
+        stamp: from a record's headers to its time (epoch, ms), for topics that keep it; None: now.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class Publisher:
         owned: Sequence[str] = (),
         deadline: float,
         max_bytes: Mapping[str, int] | None = None,
+        stamp: Callable[[Sequence[tuple[str, Any]]], int | None] | None = None,
     ) -> None:
+        self._stamp = stamp
         self._options, self.owned, self._deadline, self._max_bytes = options, tuple(owned), deadline, max_bytes or {}
         self._identities: dict[int, Identity] = {}
         self._producer: AIOKafkaProducer | None = None
@@ -159,13 +162,16 @@ class Publisher:
         self, topic: str, partition: int, records: Iterable[OutRecord], identities: Mapping[int, Identity]
     ) -> Iterator[BatchBuilder]:
         batch: BatchBuilder | None = None
+        stamp, at = self._stamp, None
         for key, value, headers in records:
-            if batch is None or batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
+            if stamp is not None:
+                at = stamp(headers)
+            if batch is None or batch.append(timestamp=at, key=key, value=value, headers=headers) is None:
                 if batch is not None:
                     batch.close()
                     yield batch
                 batch = self._new_batch(topic, partition, identities)
-                batch.append(timestamp=None, key=key, value=value, headers=headers)  # a first record always fits
+                batch.append(timestamp=at, key=key, value=value, headers=headers)  # a first record always fits
         if batch is not None:
             batch.close()
             yield batch

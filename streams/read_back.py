@@ -5,7 +5,7 @@ The decisions topic is the write-ahead log (invariant I3): what it holds for an 
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -101,20 +101,9 @@ class LogReader:
             if begins[where] is None:  # though our fence lies there, and was appended after the transaction
                 raise _clocks_differ(where, since[where])
             consumer.seek(where, min(begins[where].offset, end))
-        remaining, moved = set(ends), time.monotonic()
-        while remaining:
-            fetched = await consumer.getmany(*remaining, timeout_ms=POLL_MS)
-            for where, records in fetched.items():
-                for record in records:
-                    if record.offset < ends[where]:
-                        self._note(record, wanted[where.partition].commit, found[where.partition])
-            passed = {where for where in remaining if await consumer.position(where) >= ends[where]}
-            consumer.pause(*passed)
-            remaining -= passed
-            if fetched or passed:
-                moved = time.monotonic()
-            elif time.monotonic() - moved > self._deadline:
-                raise TimeoutError(f"decisions or dead letters could not be read for {self._deadline} s")
+        async for where, records in read_up_to(consumer, ends, self._deadline):
+            for record in records:
+                self._note(record, wanted[where.partition].commit, found[where.partition])
             if sum(len(each.decisions) for each in found.values()) > limits.MAX_READ_BACK_DECISIONS:
                 raise _too_many()
 
@@ -128,6 +117,27 @@ class LogReader:
             marks = {name for name, _ in record.headers}
             said = Said(record.value, CONFLICT_HEADER in marks, BEYOND_HORIZON_HEADER in marks)
             found.decisions.setdefault(source.offset, said)
+
+
+async def read_up_to(
+    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int], deadline: float
+) -> AsyncIterator[tuple[TopicPartition, list[ConsumerRecord]]]:
+    """What assigned partitions hold between where the consumer stands and these offsets, some at a time.
+
+    Raises TimeoutError after `deadline` seconds without anything new, or KafkaError.
+    """
+    remaining, moved = set(ends), time.monotonic()
+    while remaining:
+        fetched = await consumer.getmany(*remaining, timeout_ms=POLL_MS)
+        for where, records in fetched.items():
+            yield where, [record for record in records if record.offset < ends[where]]
+        passed = {where for where in remaining if await consumer.position(where) >= ends[where]}
+        consumer.pause(*passed)
+        remaining -= passed
+        if fetched or passed:
+            moved = time.monotonic()
+        elif time.monotonic() - moved > deadline:
+            raise TimeoutError(f"{', '.join(sorted({where.topic for where in ends}))} could not be read for {deadline} s")
 
 
 def _clocks_differ(where: TopicPartition, since_ms: int) -> TopologyError:

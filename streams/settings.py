@@ -88,6 +88,12 @@ class Settings(BaseSettings):
     evidence_topic: str = Field("evidence", description="What decisions were made from.")
     dead_letters_topic: str = Field("dead-letters", description="Records that were refused.")
     control_topic: str = Field("control", description="Desired state: models, rules, lists.")
+    rekey: bool = Field(
+        False,
+        description="Copy transactions to a topic of ours first, keyed by user, for producers that key or partition otherwise. "
+        "The same on every worker, and from the beginning: profiles are built from one topic.",
+    )
+    rekeyed_topic: str = Field("transactions-by-user", description="The topic of those copies.")
     partitions: int = Field(4, ge=1, le=1024, description="Partitions of the topics that `assay` creates.")
     replication_factor: int = Field(1, ge=1, le=7, description="Replicas of the topics that `assay` creates.")
     reply_topics: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -204,8 +210,14 @@ class Settings(BaseSettings):
         return Keyspace(self.entity_prefix, source, self.redis_shards, self.digests().fingerprint)
 
     @cached_property
-    def transactions(self) -> str:
+    def incoming(self) -> str:
+        """What upstream systems write to."""
         return self.topic(self.transactions_topic)
+
+    @cached_property
+    def transactions(self) -> str:
+        """What workers score: the same topic, or that of the copies."""
+        return self.topic(self.rekeyed_topic) if self.rekey else self.incoming
 
     @cached_property
     def decisions(self) -> str:
@@ -231,6 +243,11 @@ class Settings(BaseSettings):
     def changelog(self) -> str:
         """Of the profiles; named as Faust names it."""
         return f"{self.group_id}-profiles-changelog"
+
+    @cached_property
+    def rekeying_group(self) -> str:
+        """The group of those who copy; begins their transactional ids, too."""
+        return f"{self.group_id}-rekey"
 
     @cached_property
     def group_id(self) -> str:

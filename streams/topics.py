@@ -19,6 +19,7 @@ from assay.streams.reading import connect
 from assay.streams.settings import Settings
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+FIRST_APPEND_TIME = {"message.timestamp.type": "CreateTime"}  # copies have the append time of what they were made from
 COMPACTED = {"cleanup.policy": "compact"}
 SETTLE_ATTEMPTS = 50  # times 0.1 s: until the controller's word has reached the broker
 
@@ -52,8 +53,10 @@ def topic_specs(settings: Settings) -> list[TopicSpec]:
     """The topics of one deployment."""
     stamped = ("message.timestamp.type",)
     kept = APPEND_TIME | {"cleanup.policy": "delete"}  # the write-ahead log: compaction would leave one decision of a user
+    rekeyed = [TopicSpec(settings.transactions, settings.partitions, FIRST_APPEND_TIME, stamped)] if settings.rekey else []
     return [
-        TopicSpec(settings.transactions, settings.partitions, APPEND_TIME, stamped),
+        TopicSpec(settings.incoming, settings.partitions, APPEND_TIME, stamped),
+        *rekeyed,
         TopicSpec(settings.decisions, settings.partitions, kept, (*stamped, "cleanup.policy")),
         TopicSpec(settings.dead_letters, settings.partitions, kept, (*stamped, "cleanup.policy")),
         TopicSpec(settings.evidence, settings.partitions, APPEND_TIME),
@@ -70,8 +73,10 @@ async def ensure_topics(settings: Settings) -> Topics:
     """
     async with _admin(settings) as admin:
         there = await describe(admin)
-        partitions = there.get(settings.transactions, settings.partitions)
+        partitions = there.get(settings.transactions) or there.get(settings.incoming, settings.partitions)
         like_source = {settings.decisions, settings.dead_letters, settings.evidence, settings.changelog}
+        if settings.rekey:
+            like_source.add(settings.transactions)
         for spec in topic_specs(settings):
             if spec.name not in there:
                 wanted = partitions if spec.name in like_source else spec.partitions

@@ -25,6 +25,7 @@ from . import (
     test_bounds_outcomes,
     test_bounds_queues,
     test_bounds_risk,
+    test_lanes,
 )
 
 BESIDE = (
@@ -38,6 +39,7 @@ BESIDE = (
     test_bounds_outcomes,
     test_bounds_queues,
     test_bounds_risk,
+    test_lanes,
 )
 APPENDED_MS = 1_772_362_800_000
 

@@ -1,0 +1,63 @@
+"""Transactions re-keyed by their user: what a copy in the internal topic looks like.
+
+A copy has the value and the headers of its record, the user as its key, the record's append time as its own, and a header that
+names the record. So whoever scores copies needs to know nothing of it, and deadlines count from the first append.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from assay.schemas.decode import body_of, user_in
+from assay.schemas.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES
+from assay.schemas.refusal import record_digest
+from assay.schemas.refused import RefusalCode, Refused
+from assay.schemas.source import ORIGIN_HEADER, WITHHELD_HEADER, Origin, Source, SourceRecord
+
+_OURS: Final = frozenset({ORIGIN_HEADER, WITHHELD_HEADER})  # nobody else may say them
+
+Headers = list[tuple[str, Any]]  # a null value stays one
+
+
+class Copy(NamedTuple):
+    """A copy of a transaction's record. `user` is whose transaction it is; None where that can't be told."""
+
+    user: bytes | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    appended_ms: int  # of the record that it was made from
+
+
+def copy_of(record: SourceRecord, hash_key: bytes) -> Copy:
+    """What goes into the internal topic for a record.
+
+    What will be refused goes as it is, but for two things: of what is beyond a bound there is one byte too many and no more,
+    and what holds a card number is withheld, with a digest of the record in its place that `hash_key` keys.
+    """
+    origin = (ORIGIN_HEADER, Origin(Source(record.topic, record.partition, record.offset), record.timestamp).header())
+    headers: Headers = [(name, value) for name, value in record.headers if name not in _OURS]
+    if record.value is None:
+        return Copy(None, record.key, None, [origin], record.timestamp)
+    try:
+        user = user_in(body_of(record))
+    except Refused as refused:
+        if refused.code is RefusalCode.CARD_NUMBER:
+            withheld = b"%b %b" % (refused.field.encode(), record_digest(record, hash_key))
+            kept = [] if refused.field == "headers" else headers
+            return Copy(None, None, b"", [*kept, (WITHHELD_HEADER, withheld), origin], record.timestamp)
+        key = record.key if record.key is None else record.key[: MAX_KEY_BYTES + 1]
+        return Copy(None, key, record.value[: MAX_VALUE_BYTES + 1], [*_cut(headers), origin], record.timestamp)
+    return Copy(user, record.key if user is None else user, record.value, [*headers, origin], record.timestamp)
+
+
+def _cut(headers: Headers) -> Headers:
+    """As many as are within their bound, and so much of the next one that they are beyond it, as they were."""
+    room = MAX_HEADER_BYTES + 1
+    kept: Headers = []
+    for name, value in headers:
+        if room <= 0:
+            break
+        name = name[:room]
+        value = value if value is None else value[: max(0, room - len(name))]
+        kept.append((name, value))
+        room -= len(name) + len(value or b"")
+    return kept
