@@ -1,12 +1,14 @@
 """Where a key lies: as Kafka's own clients have it, and so the contract."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from aiokafka.partitioner import murmur2
 
+from assay.schemas.limits import MAX_CACHED_DIGESTS
 from assay.tables.compiled import compiled
 
 # Kafka's murmur2, org.apache.kafka.common.utils.Utils
@@ -14,6 +16,7 @@ _SEED, _M, _R = 0x9747B28C, 0x5BD1E995, 24
 _WORD, _POSITIVE = 0xFFFFFFFF, 0x7FFFFFFF
 
 
+@lru_cache(MAX_CACHED_DIGESTS)
 def partition_of(key: bytes, partitions: int) -> int:
     """Where the Java clients' default partitioner puts a key."""
     return int((murmur2(key) & _POSITIVE) % partitions)
