@@ -59,6 +59,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--warmup", type=positive, default=3, help="seconds of calls before it that don't count (%(default)s)")
     add("--users", type=positive, default=20_000, help="(%(default)s)")
     add("--workers", type=positive, default=2, help="(%(default)s)")
+    add("--bundle", type=Path, help="use this bundle instead of training one")
     add("--write", action="store_true", help="put the result into perf/RESULTS.md")
     plan = parser.parse_args(given)
     plan.repeat = plan.repeat or (1 if plan.quick else 3)
@@ -71,8 +72,9 @@ def run(plan: argparse.Namespace) -> dict[str, Any]:
     own = tempfile.TemporaryDirectory(prefix="assay-ask-", ignore_cleanup_errors=True)
     with own as name, services(tell=tell) as running_services:
         folder = Path(name)
-        train_bundle(20_000, folder / "bundle")
-        found = asyncio.run(_all(plan, Stand(running_services, folder / "bundle", folder)))
+        if not plan.bundle:
+            train_bundle(20_000, folder / "bundle")
+        found = asyncio.run(_all(plan, Stand(running_services, (plan.bundle or folder / "bundle").resolve(), folder)))
         text, figures = table(found), line(found)
         print(f"\n{report.versions(running_services)}\n\n{text}\n")
         if plan.write:

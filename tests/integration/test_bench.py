@@ -51,6 +51,19 @@ def test_a_drain_ends_in_one_line_with_every_figure(
     assert not list(tmp_path.glob("assay-bench-*"))
 
 
+def test_asking_at_a_low_rate_ends_in_one_line_with_every_figure(
+    bench_environment: dict[str, str], bundle_path: Path, tmp_path: Path
+) -> None:
+    few = ["--rates", "20", "--seconds", "2", "--warmup", "1", "--workers", "1", "--users", "50", "--repeat", "1"]
+    ask = [sys.executable, str(ROOT / "perf" / "ask.py"), *few, "--bundle", str(bundle_path)]
+    ran = subprocess.run(ask, env=bench_environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    figures = json.loads(ran.stdout.splitlines()[-1])
+    assert {"p50_ms", "p99_ms", "vs_bare"} <= figures.keys()
+    assert None not in figures.values()
+    assert not list(tmp_path.glob("assay-ask-*"))
+
+
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
 def test_a_benchmark_that_is_stopped_stops_what_it_started(
     bench_environment: dict[str, str], command: list[str], tmp_path: Path, ended_by: signal.Signals
