@@ -168,6 +168,7 @@ class Answers:
                 worker=worker,
                 generation=generation,
                 source=request.source,
+                control_share=verdicts.control.get(i),
             )
             for i, (request, score) in enumerate(zip(requests, scores, strict=True))
         ]
@@ -238,7 +239,7 @@ class Answers:
     def _log(self, requests: Sequence[Request], verdicts: Verdicts) -> None:
         """A line for each transaction that was not simply approved; written by a thread of its own (`streams.logs`)."""
         for i, (request, action) in enumerate(zip(requests, verdicts.action, strict=True)):
-            if action is not Action.APPROVE:
+            if action is not Action.APPROVE or i in verdicts.control:
                 log.info(
                     "decision",
                     extra={
@@ -257,6 +258,7 @@ class Answers:
         self._metrics.tombstones.inc(decoded.tombstones)
         for action, number in Counter(verdicts.action).items():
             self._metrics.decisions.labels(action, verdicts.tier).inc(number)
+        self._metrics.control_group.inc(len(verdicts.control))
         for failure in verdicts.failures:
             self._metrics.rule_failures.labels(failure.rule).inc()
         self._placement.note(decoded.requests)

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 
 from assay.models.bundle import Bundle
+from assay.models.control_group import ControlGroup
 from assay.models.form_parity import Form
 from assay.models.judge import Judge
 from assay.models.rules import Rules
@@ -35,8 +36,8 @@ MADE_UP = {
 class InForce:
     """The judge that scores now, and the digests that its decisions name."""
 
-    def __init__(self, bundle: Bundle, rules: Rules, rates: Rates) -> None:
-        self.judge, self.rates = Judge(bundle, rules), rates
+    def __init__(self, bundle: Bundle, rules: Rules, rates: Rates, control: ControlGroup | None = None) -> None:
+        self.judge, self.rates = Judge(bundle, rules, control), rates
         self.version, self.rules_digest = bundle.version, rules.digest
         self.digests = encode_digests(bundle.version, rules.digest, None, bundle.thresholds_digest, rates.digest)
 
@@ -53,4 +54,6 @@ class InForce:
         bundle = Bundle.load(settings.bundle, form=settings.model_form and Form(settings.model_form))
         if differs := bundle.manifest.label_delay_differs:
             log.warning("bundle %s: %s", settings.bundle, differs)
-        return cls(bundle, Rules.load(settings.rules), Rates.load(settings.rates or SHIPPED_RATES))
+        key = settings.hash_key.get_secret_value().encode()
+        control = ControlGroup.of(settings.control_share, settings.control_amount, key)
+        return cls(bundle, Rules.load(settings.rules), Rates.load(settings.rates or SHIPPED_RATES), control)

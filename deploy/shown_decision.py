@@ -50,6 +50,8 @@ def decision_page(decision: Mapping[str, Any], waited_ms: float | None = None) -
     model = decision.get("model") or {}
     page.add_row("model", f"{str(model.get('version', 'none'))[:12]} {model.get('role', '')}".strip())
     marks = [name for name in ("late_event", "deadline_missed") if decision.get(name)]
+    if decision.get("control_share"):
+        marks.append(f"control group: one of {1 / decision['control_share']:.0f} would-be declines that are let through")
     if marks:
         page.add_row("marks", ", ".join(marks))
     here = "" if waited_ms is None else f"{waited_ms:.0f} ms here, "

@@ -55,6 +55,8 @@ def train(
 ) -> None:
     """Make a model bundle from past transactions with labels, with the features that the stream computes.
 
+    A column control_share, as on decisions, marks what the control group let through: each counts for all of its like.
+
     \b
     Examples:
       assay train history.parquet --out bundle
@@ -85,6 +87,7 @@ def train(
             outcomes=outcomes,
             label_delay_days=label_delay,
             labelled=history.labelled,
+            shares=history.shares,
             split=Split(holdout=holdout, warm_up_days=warm_up, gap_days=gap, reviews_a_day=reviews_a_day),
             seed=seed,
             nthread=threads,

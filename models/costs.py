@@ -32,11 +32,17 @@ class Costs(BaseModel):
 
 
 def best_thresholds(
-    scores: Floats, amounts: Floats, fraud: npt.NDArray[np.bool_], costs: Costs, most_reviewed: int | None = None
+    scores: Floats,
+    amounts: Floats,
+    fraud: npt.NDArray[np.bool_],
+    costs: Costs,
+    most_reviewed: int | None = None,
+    weights: Floats | None = None,
 ) -> tuple[float, float]:
     """(review, decline): the two thresholds, review <= decline, that save most money on these transactions.
 
-    `most_reviewed`: how many of them can be reviewed; None: as many as pay off.
+    `most_reviewed`: how many of them can be reviewed; None: as many as pay off. `weights` (n,): how often the money of each
+    counts; None: once.
 
     With scores sorted from the highest, declining the first d and reviewing those from d to r saves
     D[d] + R[r] - R[d] with D and R running sums: one pass finds the best pair. Equal scores are never parted.
@@ -46,8 +52,9 @@ def best_thresholds(
     """
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
-    decline = np.concatenate([[0.0], np.cumsum(costs.of_declining(amounts[order], fraud[order]))])
-    review = np.concatenate([[0.0], np.cumsum(costs.of_reviewing(amounts[order], fraud[order]))])
+    times = 1.0 if weights is None else weights[order]
+    decline = np.concatenate([[0.0], np.cumsum(times * costs.of_declining(amounts[order], fraud[order]))])
+    review = np.concatenate([[0.0], np.cumsum(times * costs.of_reviewing(amounts[order], fraud[order]))])
     # A cut after position i is allowed where the score changes.
     cuts = np.concatenate([[True], ranked[1:] < ranked[:-1], [True]]) if len(ranked) else np.array([True])
     gain = np.where(cuts, decline - review, -np.inf)

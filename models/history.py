@@ -18,6 +18,7 @@ from assay.schemas.errors import InputError
 from assay.schemas.transaction import Transaction
 
 DEFAULT_LABEL = "fraud"
+CONTROL_SHARE = "control_share"  # the column named as the decision's field is
 DAY_MS = 86_400_000
 _SLICE = 4_096
 _ROW, _TIME = "\0row", "\0time"  # no column has such names
@@ -31,13 +32,15 @@ class History:
     """n transactions in the order of their time (ties: of the file); each is made and checked when it is asked for.
 
     `labels`: bool (n,), True for fraud; None where the file has none. `labelled`: bool (n,), False where the file does not say
-    (yet): such a payment is seen by later ones' features, and is neither learnt from nor counted as genuine.
+    (yet): such a payment is seen by later ones' features, and is neither learnt from nor counted as genuine. `shares`: float64
+    (n,), of what the control group let through the share of its like, else NaN; None where the file does not say.
     """
 
     path: Path
     labels: npt.NDArray[np.bool_] | None
     labelled: npt.NDArray[np.bool_]
     times_ms: npt.NDArray[np.int64]
+    shares: npt.NDArray[np.float64] | None
     _frame: pl.DataFrame
     _fields: Mapping[str, Column]
 
@@ -82,8 +85,9 @@ class History:
         kept = np.ones(len(self), np.bool_)
         kept[refused] = False
         labels = None if self.labels is None else self.labels[kept]
+        shares = None if self.shares is None else self.shares[kept]
         frame = self._frame.filter(kept)
-        return History(self.path, labels, self.labelled[kept], self.times_ms[kept], frame, self._fields), first
+        return History(self.path, labels, self.labelled[kept], self.times_ms[kept], shares, frame, self._fields), first
 
     def _documents(self, start: int, stop: int) -> list[dict[str, Any]]:
         rows = self._frame[start:stop]
@@ -120,7 +124,7 @@ def read_history(
     fields = resolve(mapping, frame.columns, path)
     if label not in frame.columns and (need_labels or label != DEFAULT_LABEL):
         raise InputError(f"{path} has no column {label}", expected=f"one of {', '.join(frame.columns)}", mend="--label COLUMN")
-    wanted = {column.name for column in fields.values() if column.name} | ({label} & set(frame.columns))
+    wanted = {column.name for column in fields.values() if column.name} | ({label, CONTROL_SHARE} & set(frame.columns))
     frame = frame.select(sorted(wanted)).with_row_index(_ROW, 1)
     frame = frame.with_columns(_time(fields["timestamp"], frame).alias(_TIME))
     for bound, keep in ((since, pl.col(_TIME).ge), (until, pl.col(_TIME).lt)):
@@ -133,7 +137,8 @@ def read_history(
     frame = frame.sort(_TIME, maintain_order=True)
     labels = _labels(frame, label, path) if label in frame.columns else None
     labelled = np.ones(len(frame), np.bool_) if labels is None else _said(frame, label).to_numpy()
-    return History(path, labels, labelled, frame[_TIME].fill_null(0).to_numpy(), frame, fields)
+    shares = _shares(frame, path) if CONTROL_SHARE in frame.columns else None
+    return History(path, labels, labelled, frame[_TIME].fill_null(0).to_numpy(), shares, frame, fields)
 
 
 def read_table(path: Path) -> pl.DataFrame:
@@ -205,6 +210,19 @@ def _labels(frame: pl.DataFrame, label: str, path: Path) -> npt.NDArray[np.bool_
             got=repr(frame[label][at]),
         )
     return texts.is_in(_TRUE).fill_null(False).to_numpy()
+
+
+def _shares(frame: pl.DataFrame, path: Path) -> npt.NDArray[np.float64]:
+    shares = frame[CONTROL_SHARE].cast(pl.Float64, strict=False)
+    wrong = _said(frame, CONTROL_SHARE) & ~shares.is_between(0, 1, closed="right").fill_null(False)
+    if wrong.any():
+        at = int(wrong.arg_max() or 0)
+        raise InputError(
+            f"{path}, row {frame[_ROW][at]}: {CONTROL_SHARE} is no share",
+            expected="more than 0 and at most 1, as the decision says, or nothing",
+            got=repr(frame[CONTROL_SHARE][at]),
+        )
+    return shares.fill_null(np.nan).to_numpy()
 
 
 def _said(frame: pl.DataFrame, label: str) -> pl.Series:

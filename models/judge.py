@@ -1,12 +1,13 @@
 """From a feature matrix to verdicts: score, rules, policy, reasons. Pure: no I/O, no clock, no randomness."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from assay.models.bundle import Bundle
+from assay.models.control_group import ControlGroup
 from assay.models.ensemble import seen_in
 from assay.models.policy import BY_SEVERITY, SEVERITY, WITHOUT_SCORE, by_score, decide
 from assay.models.reasons import Reason
@@ -14,7 +15,10 @@ from assay.models.rules import Failure, Rules
 from assay.schemas.decision import Action, Tier
 from assay.schemas.limits import MAX_REASONS
 from assay.schemas.transaction import Transaction
+from assay.tables.features import NAMES
 
+_AMOUNT = NAMES.index("amount")
+_DECLINE, _APPROVE = SEVERITY[Action.DECLINE], SEVERITY[Action.APPROVE]
 _ACTIONS = np.array(BY_SEVERITY, object)
 
 
@@ -29,14 +33,17 @@ class Verdicts:
     reasons: list[list[Reason]]  # up to 4 each, heaviest first; rules that decided stand before features; see `Judge.judge`
     rules: list[tuple[str, ...]]  # ids of the rules that fired and decided
     failures: tuple[Failure, ...] = field(default=())  # rules that failed, and so did not count
+    # Would-be declines that the control group lets through, by row, with its share; reasons and rules are of the decline.
+    control: Mapping[int, float] = field(default_factory=dict)
 
 
 class Judge:
-    """A bundle and the rules beside it."""
+    """A bundle and the rules beside it; and the control group, where there is one."""
 
-    def __init__(self, bundle: Bundle, rules: Rules) -> None:
+    def __init__(self, bundle: Bundle, rules: Rules, control: ControlGroup | None = None) -> None:
         self.bundle = bundle
         self.rules = rules
+        self._control = control
         self._rule_reasons = [Reason(rule.code, rule.reason, 0.0) for rule in rules.rules]
 
     def judge(
@@ -70,7 +77,12 @@ class Judge:
                 wanted |= asked
             self._explain(features, tier, np.flatnonzero(wanted), reasons)
         names = self._name(decided, reasons)
-        return Verdicts(tier, score, members, _ACTIONS[severity].tolist(), reasons, names, failures)
+        control: dict[int, float] = {}
+        if self._control is not None and tier is Tier.FULL:
+            blocked = np.any(fired & self.rules.blocks, axis=1)
+            control = _let_through(self._control, transactions, features, (severity == _DECLINE) & ~blocked)
+            severity[list(control)] = _APPROVE
+        return Verdicts(tier, score, members, _ACTIONS[severity].tolist(), reasons, names, failures, control)
 
     def _explain(
         self, features: npt.NDArray[np.float32], tier: Tier, rows: npt.NDArray[np.intp], reasons: list[list[Reason]]
@@ -90,3 +102,17 @@ class Judge:
             names[row] = tuple(self.rules.rules[index].id for index in which)
             reasons[row] = ([self._rule_reasons[index] for index in which] + reasons[row])[:MAX_REASONS]
         return names
+
+
+def _let_through(
+    control: ControlGroup,
+    transactions: Sequence[Transaction],
+    features: npt.NDArray[np.float32],
+    declined: npt.NDArray[np.bool_],
+) -> dict[int, float]:
+    """Rows among the `declined`, bool (n,), that are in the control group, with its share."""
+    return {
+        row: control.share
+        for row in np.flatnonzero(declined).tolist()
+        if control.lets_through(transactions[row].user_id, transactions[row].transaction_id, float(features[row, _AMOUNT]))
+    }

@@ -77,17 +77,31 @@ assert len(RECIPES) == MEMBERS
 
 
 def grow(
-    features: Features, fraud: Flags, later: Features, later_fraud: Flags, *, seed: int, nthread: int, step: Step | None = None
+    features: Features,
+    fraud: Flags,
+    later: Features,
+    later_fraud: Flags,
+    *,
+    seed: int,
+    nthread: int,
+    step: Step | None = None,
+    counts: tuple[Weights, Weights] | None = None,
 ) -> list[tuple[str, xgboost.Booster]]:
-    """The three members, (name, model), grown on what models see of (n, F), and stopped early on what came later."""
+    """The three members, (name, model), grown on what models see of (n, F), and stopped early on what came later.
+
+    `counts`: how often each row counts, of the earlier and of the later ones; None: once.
+    """
     random = np.random.default_rng(seed)
     features, later = features[:, :MODEL_FEATURES].copy(), later[:, :MODEL_FEATURES]
     amounts = features[:, 0].copy()
     _lose(features, random)
-    stop_on = xgboost.DMatrix(later, later_fraud, nthread=nthread)
+    of_each, of_later = counts or (None, None)
+    stop_on = xgboost.DMatrix(later, later_fraud, weight=of_later, nthread=nthread)
     members = []
     for recipe in RECIPES:
         weights = recipe.weigh(amounts, fraud, random)
+        if of_each is not None:
+            weights *= of_each
         kept = weights > 0
         data = xgboost.QuantileDMatrix(
             features[kept], fraud[kept], weight=weights[kept], max_bin=_COMMON["max_bin"], nthread=nthread

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from assay.models.bundle import Bundle, write_bundle
 from assay.models.calibration import fit_calibration
+from assay.models.control_group import weights_of
 from assay.models.costs import Costs, best_thresholds
 from assay.models.ensemble import Ensemble, seen_in
 from assay.models.evaluate import at_thresholds, ranking
@@ -70,6 +71,7 @@ def train(
     costs: Costs | None = None,
     split: Split | None = None,
     labelled: npt.ArrayLike | None = None,
+    shares: npt.NDArray[np.float64] | None = None,
     seed: int = 7,
     nthread: int = 2,
     progress: Progress | None = None,
@@ -80,7 +82,8 @@ def train(
     features of later payments count it from then on. `outcomes`: a file that says when what became of them was known
     (`models.outcome_history`), in place of that; and what they were, where `labels` is None. `labelled`, bool (n,): what has no
     label (yet) is neither fraud nor genuine; it fills the features of later payments, and nothing is learnt or measured on it.
-    Nor is it on a payment that comes again: its first row counts.
+    Nor is it on a payment that comes again: its first row counts. `shares` (n,): of what the control group let through the
+    share of its like; else NaN.
 
     Raises InputError where there is too little fraud to learn from, BundleError where `out` can't be written.
     """
@@ -114,6 +117,7 @@ def train(
         costs=costs,
         split=split,
         labelled=labelled,
+        counts=None if shares is None else weights_of(shares),
         label_delay_days=label_delay_days,
         seed=seed,
         nthread=nthread,
@@ -130,12 +134,16 @@ def train_on_features(
     costs: Costs | None = None,
     split: Split | None = None,
     labelled: Flags | None = None,
+    counts: npt.NDArray[np.float64] | None = None,
     label_delay_days: float = LABEL_DELAY_DAYS,
     seed: int = 7,
     nthread: int = 2,
     progress: Progress | None = None,
 ) -> Bundle:
-    """The same from features, float32 (n, F), with the time (epoch ms) and label of each row, and whether it has one."""
+    """The same from features, float32 (n, F), with the time (epoch ms) and label of each row, and whether it has one.
+
+    `counts` (n,): for how many each stands, in the trees, the calibration and the thresholds; None: for itself.
+    """
     costs, split, told = costs or Costs(), split or Split(), progress or silent
     learn, tune, held = divide(times_ms, fraud, split, labelled)
     members = grow(
@@ -145,15 +153,17 @@ def train_on_features(
         fraud[tune],
         seed=seed,
         nthread=nthread,
+        counts=None if counts is None else (counts[learn].astype(np.float32), counts[tune].astype(np.float32)),
         step=lambda name, trees: told(f"grow {name}", trees, MAX_TREES),
     )
     raw = [bytes(model.save_raw("ubj")) for _, model in members]
     forest = read_forest(raw, MODEL_FEATURES)
     tuned_on, held_out = (features[tune], fraud[tune]), (features[held], fraud[held])
     most_reviewed = _most_reviewed(times_ms[tune], split)
-    tiers = {tier: _tune(forest, tier, *tuned_on, costs, most_reviewed) for tier in SCORED_TIERS}
+    of_tuned = None if counts is None else counts[tune]
+    tiers = {tier: _tune(forest, tier, *tuned_on, costs, most_reviewed, of_tuned) for tier in SCORED_TIERS}
     amounts = _amounts(features[tune])
-    by_amount = best_thresholds(amounts, amounts, fraud[tune], costs, most_reviewed)
+    by_amount = best_thresholds(amounts, amounts, fraud[tune], costs, most_reviewed, of_tuned)
     report = {
         "learnt_from": _part(learn, times_ms, fraud),
         "tuned_on": _part(tune, times_ms, fraud),
@@ -165,6 +175,7 @@ def train_on_features(
         "amount_alone": _judged(_amounts(features[held]), *held_out, *by_amount, costs),
         "label_delay_days": label_delay_days,
         "left_out": 0 if labelled is None else int((~labelled).sum()),  # without a label, or repeated
+        "control_group": 0 if counts is None else int((counts > 1).sum()),  # each stands for several
         "without_hour": int((features[:, _LOCAL_HOUR] < 0).sum()),  # neither a time zone nor an offset tells the local time
         "without_rate": int(np.isnan(features[:, _AMOUNT]).sum()),  # learnt from without their amount
     }
@@ -183,13 +194,19 @@ def train_on_features(
 
 
 def _tune(
-    forest: Forest, tier: Tier, features: Features, fraud: Flags, costs: Costs, most_reviewed: int | None
+    forest: Forest,
+    tier: Tier,
+    features: Features,
+    fraud: Flags,
+    costs: Costs,
+    most_reviewed: int | None,
+    counts: npt.NDArray[np.float64] | None,
 ) -> TierSettings:
     """Calibration and thresholds of a tier, from rows that no tree has seen."""
     features = seen_in(features, tier)
-    calibration = fit_calibration(Ensemble(forest, {}).margin(features, tier), fraud)
+    calibration = fit_calibration(Ensemble(forest, {}).margin(features, tier), fraud, counts)
     scores = Ensemble(forest, {tier: calibration}).score(features, tier)[0]
-    review, decline = best_thresholds(scores, _amounts(features), fraud, costs, most_reviewed)
+    review, decline = best_thresholds(scores, _amounts(features), fraud, costs, most_reviewed, counts)
     return TierSettings(calibration=calibration, thresholds=Thresholds(review=review, decline=decline))
 
 

@@ -134,6 +134,10 @@ class Decision(_Part):
     latency_ms: Annotated[int, Field(description="from the append of the record to the decision")]
     decided_by: DecidedBy
     source: SourceRef
+    control_share: Annotated[
+        float | None,
+        Field(description="only on a would-be decline that is let through to learn what it is: the share of those that are"),
+    ] = None
 
 
 class ErrorDetail(_Part):
@@ -196,12 +200,14 @@ def encode_decision(
     worker: str,
     generation: int,
     source: Source,
+    control_share: float | None = None,
 ) -> bytes:
     """A decision's bytes.
 
     `fraud_score` None or NaN is null; `reasons` are (code, text, log-odds), heaviest first; `model` is what `encode_model`
     returns, or None in the tiers that have none; times are epoch milliseconds.
     """
+    control = {} if control_share is None else {"control_share": control_share}
     return orjson.dumps(
         {
             "transaction_id": transaction_id,
@@ -221,6 +227,7 @@ def encode_decision(
             "latency_ms": decided_ms - appended_ms,
             "decided_by": {"worker": worker, "generation": generation},
             "source": {"topic": source.topic, "partition": source.partition, "offset": source.offset},
+            **control,
         },
         option=orjson.OPT_SERIALIZE_NUMPY,
     )

@@ -51,6 +51,9 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self.transactions = Counter("assay_transactions", "Records read from the transactions topic.", registry=registry)
         self.decisions = Counter("assay_decisions", "Decisions published.", ("action", "tier"), registry=registry)
+        self.control_group = Counter(
+            "assay_control_group", "Would-be declines that were let through to learn what they are.", registry=registry
+        )
         self.repeats = Counter("assay_repeats", "Transactions that had a verdict already.", ("kind",), registry=registry)
         self.dead_letters = Counter("assay_dead_letters", "Records refused.", ("code",), registry=registry)
         self.tombstones = Counter("assay_tombstones", "Records without a value, skipped.", registry=registry)

@@ -77,6 +77,15 @@ class Settings(BaseSettings):
     )
     rules: Path | None = Field(None, description="Rules file (YAML); the starter set when absent.")
     rates: Path | None = Field(None, description="Exchange rates (CSV); the illustrative table when absent.")
+    control_share: float = Field(
+        0.0,
+        ge=0,
+        le=0.1,
+        description="Share of would-be declines that are let through, by a keyed hash, to learn what they are; 0: none.",
+    )
+    control_amount: float = Field(
+        50.0, ge=0, description="What one of them is worth at most, in major units of the base currency."
+    )
 
     # -- topics
     topic_prefix: str = Field(

@@ -51,16 +51,21 @@ def encoded(**changes: Any) -> bytes:
 
 
 def test_the_order_of_fields_is_the_contracts() -> None:
-    assert [*json.loads(encoded())] == [*Decision.model_fields]
+    assert [*json.loads(encoded(control_share=0.02))] == [*Decision.model_fields]
     assert [*Decision.model_fields] == [
         "transaction_id", "user_id", "fraud_score", "action", "explanation", "rules", "model", "digests", "tier", "late_event",
-        "deadline_missed", "decided_at", "latency_ms", "decided_by", "source",
+        "deadline_missed", "decided_at", "latency_ms", "decided_by", "source", "control_share",
     ]  # fmt: skip
 
 
 def test_what_is_encoded_is_what_a_decision_writes() -> None:
-    decision = Decision.model_validate_json(encoded())
-    assert json.loads(decision.model_dump_json()) == json.loads(encoded())
+    decision = Decision.model_validate_json(encoded(control_share=0.02))
+    assert json.loads(decision.model_dump_json()) == json.loads(encoded(control_share=0.02))
+
+
+def test_only_what_the_control_group_let_through_says_so() -> None:
+    assert "control_share" not in json.loads(encoded())
+    assert Decision.model_validate_json(encoded()).control_share is None
 
 
 def test_a_decision_reads_as_its_verdict() -> None:
