@@ -124,6 +124,7 @@ class DecisionClient:
         correlation, reply = self._waiters.register()  # before the send, or a quick reply would find nobody
         patience = max(1, int(timeout * 1000 * _SHARE_FOR_WORKER))
         own = [(CORRELATION_HEADER, correlation), (TIMEOUT_HEADER, b"%d" % patience)]
+        delivery: asyncio.Future[Any] | None = None
         try:
             async with asyncio.timeout_at(deadline):
                 delivery = await self._exchange.send(key, value, [*own, *headers])
@@ -133,6 +134,8 @@ class DecisionClient:
             raise _too_late(timeout) from None
         finally:
             self._waiters.give_up(correlation)
+            if delivery is not None:
+                delivery.cancel()  # what has not left by now is of use to nobody
         marks = {name for name, _ in record.headers}
         self.repeats += REPLAY_HEADER in marks
         if CONFLICT_HEADER in marks:

@@ -23,6 +23,7 @@ from assay.streams.client import CORRELATION_HEADER
 from assay.streams.load_results import Results, Snapshot
 from assay.streams.partitioning import partition_of
 from assay.streams.reading import REPLY_TOPIC, assigned, begin, partitions_of
+from assay.streams.sending import Sending
 
 TICK_S = 0.005
 STOP_TIMEOUT_S = 5.0  # aiokafka's producer would flush for ever
@@ -119,15 +120,18 @@ class Load:
         try:
             await begin(producer, self._options)
             partitions = len(await producer.partitions_for(self._topics.transactions))
-            lanes = [_Lane(self, producer, self._topics.transactions, partition) for partition in range(partitions)]
+            topic = self._topics.transactions
+            sendings = [
+                Sending(producer, topic, partition, make=self.record, ended=self._ended) for partition in range(partitions)
+            ]
             tasks = [asyncio.create_task(self._hear(consumer)) for consumer in consumers]
-            tasks += [asyncio.create_task(lane.run()) for lane in lanes]
+            tasks += [asyncio.create_task(sending.run()) for sending in sendings]
             _settle_memory()
             self._start_s = time.monotonic() + 0.05
             began = time.process_time()
             if report is not None:
                 tasks.append(asyncio.create_task(self._report(report, every_s)))
-            await self._guarded(self._send(lanes), tasks)
+            await self._guarded(self._send(sendings), tasks)
             await self._guarded(self._answers(), tasks)
             self.cpu_s, self.elapsed_s = time.process_time() - began, time.monotonic() - self._start_s
         finally:
@@ -151,8 +155,8 @@ class Load:
         """When the transaction was to be sent: epoch, milliseconds."""
         return int((time.time() - time.monotonic() + self._start_s + self._due_s[number]) * 1000)
 
-    def failed(self, count: int) -> None:
-        self._failed += count
+    def _ended(self, batch: Sequence[int], failure: BaseException | None) -> None:
+        self._failed += 0 if failure is None else len(batch)
 
     async def _listen(self) -> list[AIOKafkaConsumer]:
         topics = self._topics
@@ -165,11 +169,11 @@ class Load:
             for topic, partitions in watched.items()
         ]
 
-    async def _send(self, lanes: "list[_Lane]") -> None:
-        by_key: dict[bytes, _Lane] = {}
+    async def _send(self, sendings: list[Sending[int]]) -> None:
+        by_key: dict[bytes, Sending[int]] = {}
         for key in {payload.key for payload in self._payloads}:
-            by_key[key] = lanes[partition_of(key, len(lanes))]
-        lane_of = [by_key[payload.key] for payload in self._payloads]
+            by_key[key] = sendings[partition_of(key, len(sendings))]
+        sending_of = [by_key[payload.key] for payload in self._payloads]
         self._start_s = time.monotonic() + 0.05  # what was just done is not to count
         number, count = 0, len(self._payloads)
         while number < count:
@@ -178,9 +182,7 @@ class Load:
             if due > number:
                 self.behind_s.append(now - float(self._due_s[number]))
                 for next_one in range(number, due):
-                    lane_of[next_one].due.append(next_one)
-                for lane in lanes:
-                    lane.wake.set()
+                    sending_of[next_one].put(next_one)
                 number = self.results.sent = due
             next_due = float(self._due_s[number]) if number < count else now
             await asyncio.sleep(max(self._tick_s, next_due - now))
@@ -241,35 +243,6 @@ class Load:
                 main.cancel()
                 task.result()
         await main
-
-
-class _Lane:
-    """One partition: what is due leaves in one batch, as soon as the batch before it has left."""
-
-    def __init__(self, load: Load, producer: AIOKafkaProducer, topic: str, partition: int) -> None:
-        self._load, self._producer, self._topic, self._partition = load, producer, topic, partition
-        self.due: list[int] = []
-        self.wake = asyncio.Event()
-
-    async def run(self) -> None:
-        while True:
-            await self.wake.wait()
-            self.wake.clear()
-            while self.due:
-                batch, taken = self._producer.create_batch(), 0
-                for number in self.due:
-                    key, value, headers = self._load.record(number)
-                    if batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
-                        break
-                    taken += 1
-                del self.due[:taken]
-                batch.close()
-                future = await self._producer.send_batch(batch, self._topic, partition=self._partition)
-                future.add_done_callback(lambda done, count=taken: self._sent(done, count))
-
-    def _sent(self, done: "asyncio.Future[Any]", count: int) -> None:
-        if done.cancelled() or done.exception() is not None:
-            self._load.failed(count)
 
 
 def _schedule(count: int, rate: float, arrivals: str) -> npt.NDArray[np.float64]:
