@@ -120,9 +120,12 @@ class Answers:
         """Records for every request and refusal of a micro-batch, in the order of their sources."""
         prepared = Prepared()
         decisions = iter(self.encode(recalled.judged_requests, verdicts))
+        limited = self._limited(recalled)
         for position, (request, judged) in enumerate(zip(recalled.requests, recalled.judged.tolist(), strict=True)):
             if judged:
                 self._first(prepared, request, next(decisions))
+            elif position in limited:
+                self._first(prepared, request, limited[position])
             elif (said := recalled.said.get(position)) is not None:
                 self._say_again(prepared, request, said)
             else:
@@ -198,6 +201,14 @@ class Answers:
         if request.address is not None:
             headers = reply_headers(request.address, request.source, request.trace, **again.marks)
             prepared.replies.append((request.address, (request.key or request.user, value, headers)))
+
+    def _limited(self, recalled: Recalled) -> dict[int, bytes]:
+        """The decisions of those over a rate limit, by position."""
+        if recalled.limited is None:
+            return {}
+        positions, verdicts = recalled.limited
+        self._metrics.decisions.labels(verdicts.action[0], verdicts.tier).inc(len(positions))
+        return dict(zip(positions, self.encode([recalled.requests[i] for i in positions], verdicts), strict=True))
 
     def _first(self, prepared: Prepared, request: Request, value: bytes) -> None:
         known = self.known(request)

@@ -9,6 +9,7 @@ import numpy as np
 
 from assay.agents.answers import Answers
 from assay.agents.flow import Acknowledgements, Continuity, Flow
+from assay.agents.limits import limits_of
 from assay.agents.memory import Memory
 from assay.agents.placement import Placement
 from assay.agents.ports import Ports
@@ -68,6 +69,7 @@ class Core:
             ports.decisions, self.answers, self._acknowledgements, self._membership.commit, self._judge_anew
         )
         self.memory = Memory(self.profiles, self._acknowledge, metrics)
+        self._limits = limits_of(settings, metrics)
         scorer = Scorer(
             self._said,
             self.profiles,
@@ -78,6 +80,7 @@ class Core:
             ports.learner,
             self.memory,
             self._repeats,
+            self._limits,
             metrics,
         )
         self._continuity = Continuity(ports.source.holds_records)
@@ -112,6 +115,8 @@ class Core:
         self._recent.clear()
         self._acknowledgements.begin(starts)
         self._repeats.begin()
+        if self._limits is not None:
+            self._limits.begin()
         self._continuity.begin(starts)
         new = {partition: starts[partition] for partition in sorted(self.profiles.begin(topic, starts))}
         # Not to be cancelled: a publisher whose call was cancelled can publish no more.

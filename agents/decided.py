@@ -43,9 +43,11 @@ def decided_batches(recalled: Recalled, verdicts: Verdicts) -> list[DecidedBatch
     entry["action"] = [_NUMBERS[action] for action in verdicts.action]
     entry["tier"], entry["score"] = verdicts.tier.rank, verdicts.score
     said = {i: each for i, each in recalled.said.items() if decided_for(each.value) == recalled.requests[i].source}
-    if said:
-        places = np.concatenate([np.flatnonzero(recalled.judged), np.array(list(said), np.int64)])
-        rows = np.concatenate([rows, _said_rows([recalled.requests[i] for i in said], recalled.events[list(said)], said)])
+    limited = recalled.limited.positions if recalled.limited is not None else []
+    if said or limited:
+        places = np.concatenate([np.flatnonzero(recalled.judged), np.array([*said, *limited], np.int64)])
+        others = [_said_rows([recalled.requests[i] for i in said], recalled.events[list(said)], said), _limited_rows(recalled)]
+        rows = np.concatenate([rows, *others])
         order = np.argsort(places, kind="stable")
         requests = [recalled.requests[i] for i in places[order].tolist()]
         rows = rows[order]
@@ -66,6 +68,16 @@ def _said_rows(requests: Sequence[Request], events: Events, said: dict[int, Said
         entry, score = row["entry"], decision["fraud_score"]
         entry["action"] = _NUMBERS[Action(decision["action"])]
         entry["tier"], entry["score"] = Tier(decision["tier"]).rank, np.nan if score is None else score
+    return rows
+
+
+def _limited_rows(recalled: Recalled) -> Decided:
+    if recalled.limited is None:
+        return np.zeros(0, DECIDED)
+    positions, verdicts = recalled.limited
+    rows = undecided_rows([recalled.requests[i] for i in positions], recalled.events[positions])
+    rows["entry"]["action"] = [_NUMBERS[action] for action in verdicts.action]
+    rows["entry"]["tier"], rows["entry"]["score"] = verdicts.tier.rank, np.nan
     return rows
 
 

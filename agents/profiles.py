@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,9 @@ from assay.tables.rates import Rates
 from assay.tables.recall import NEW, recall
 from assay.tables.working_rows import Folded, FoldedRow, Gathered, UserKey, WorkingRows
 
+if TYPE_CHECKING:
+    from assay.agents.limits import Limited
+
 
 @dataclass(slots=True)
 class Recalled:
@@ -37,6 +41,7 @@ class Recalled:
         judged_requests: the requests of those.
         earlier: by position, for those not fresh: the transaction that they repeat.
         folded: the new rows, once `fold` has run.
+        limited: those fresh ones that are over a rate limit, and so are not judged.
     """
 
     requests: Sequence[Request]
@@ -49,6 +54,7 @@ class Recalled:
     judged_requests: Sequence[Request]
     earlier: dict[int, Earlier]
     folded: Folded = field(default_factory=dict)
+    limited: "Limited | None" = None
 
 
 class Profiles:

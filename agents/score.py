@@ -14,6 +14,7 @@ import numpy.typing as npt
 from assay.agents.answers import Answers
 from assay.agents.flow import Turns
 from assay.agents.freshness import BatchReads
+from assay.agents.limits import Limits
 from assay.agents.memory import Memory
 from assay.agents.outage_log import OutageLog
 from assay.agents.ports import Learns, Observes, Offers
@@ -45,10 +46,12 @@ class Scorer:
         learner: Learns,
         memory: Memory,
         repeats: Repeats,
+        limits: Limits | None,
         metrics: Metrics,
     ) -> None:
         self._said, self._profiles, self._entities, self._in_force = said, profiles, entities, in_force
         self._answers, self._evidence, self._memory, self._metrics = answers, evidence, memory, metrics
+        self._limits = limits
         self._learner, self._repeats, self._publishing = learner, repeats, Turns()
         self._outage_log, self._batch_reads = OutageLog(time.monotonic), BatchReads(metrics)
 
@@ -61,13 +64,15 @@ class Scorer:
                 decoded = self._said.without_refused(decoded)
         with self._metrics.timed("recall"):
             recalled = self._profiles.recall(decoded.requests)  # 2
+            if self._limits is not None:
+                self._limits.mark(recalled, batch.records)
         entities = asyncio.ensure_future(self._ask_entities(recalled))  # 3
         with self._metrics.timed("profiles"):
             features = self._profiles.fold(recalled)  # 4
         with self._metrics.timed("entities"):
             windows = await entities
             features[:, PROFILE_FEATURES:] = windows.values
-            if recalled.said:  # folded and observed with the others, but judged long ago
+            if recalled.said or recalled.limited:  # folded and observed with the others, but not to be judged
                 judged = recalled.judged[recalled.fresh]
                 features, windows = features[judged], windows.of(judged)
         with self._metrics.timed("models"):

@@ -42,6 +42,9 @@ REPLY_DEADLINE_S = 1.0
 
 MAX_EXPLAINED_ON_DEMAND = 32  # of a micro-batch, those that ask why even of an approval: 81 us each
 
+# Rate limits
+MAX_BUCKETS = 20_000  # of users, and of producers, on each partition; of those not full again the oldest are forgotten
+
 # What is remembered
 DECISIONS_REMEMBERED_PER_USER = 16
 RECENT_DECISIONS = 50_000  # in memory, all users together

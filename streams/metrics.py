@@ -72,6 +72,7 @@ class Metrics:
         self.rekeying_lag = Gauge(
             "assay_rekeying_lag_records", "Records appended and not yet copied.", ("partition",), registry=registry
         )
+        self.limited = Counter("assay_limited", "Transactions over a rate limit, by whose it is.", ("kind",), registry=registry)
         self.replies = Counter("assay_replies", "Replies by what became of them.", ("result",), registry=registry)
         self.explanations_left_out = Counter(
             "assay_explanations_left_out",

@@ -140,6 +140,23 @@ class Settings(BaseSettings):
     )
     batches_in_flight: int = Field(limits.MAX_BATCHES_IN_FLIGHT, ge=1, le=16, description="Micro-batches that overlap at most.")
 
+    # -- rate limits, by the append times of each partition
+    user_rate: float = Field(0.0, ge=0, le=1e6, description="Transactions a second of one user that are judged; 0: no limit.")
+    user_burst: int = Field(20, ge=1, le=1_000_000, description="How many of a user's may come at once.")
+    producer_rate: float = Field(
+        0.0, ge=0, le=1e6, description="Transactions a second of one producer that are judged, on each partition; 0: no limit."
+    )
+    producer_burst: int = Field(1_000, ge=1, le=1_000_000, description="How many of a producer's may come at once.")
+    producer_header: str = Field(
+        "ce_source",
+        min_length=1,
+        max_length=128,
+        description="The header that names the producer; without it all are one.",
+    )
+    limited_action: Literal["approve", "review", "decline"] = Field(
+        "review", description="What is decided over a limit, without models and rules."
+    )
+
     # -- entities
     redis_timeout_s: float = Field(0.04, gt=0, le=5, description="Seconds for one call to Redis; then the tier falls.")
     redis_shards: int = Field(

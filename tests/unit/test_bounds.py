@@ -26,6 +26,7 @@ from . import (
     test_bounds_queues,
     test_bounds_risk,
     test_lanes,
+    test_limits,
 )
 
 BESIDE = (
@@ -40,6 +41,7 @@ BESIDE = (
     test_bounds_queues,
     test_bounds_risk,
     test_lanes,
+    test_limits,
 )
 APPENDED_MS = 1_772_362_800_000
 
