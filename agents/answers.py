@@ -20,6 +20,7 @@ from assay.schemas.decode import Decoded, Request
 from assay.schemas.headers import decision_headers, reply_headers
 from assay.schemas.limits import MAX_PUBLISHED_BATCH_BYTES
 from assay.schemas.refusal import Refusal, dead_letter, error_reply
+from assay.schemas.signature import SigningKey
 from assay.schemas.source import OutRecord, Source
 from assay.streams.metrics import Metrics
 from assay.streams.read_back import Said
@@ -91,6 +92,7 @@ class Answers:
     Args:
         decided_by: (worker, generation), asked for each micro-batch.
         dead_letter_bytes: what their topic takes; a larger one is cut.
+        signing_key: signs decisions; replies are signed where they leave, in the form in which they do.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Answers:
         *,
         decided_by: Callable[[], tuple[str, int]],
         dead_letter_bytes: int = MAX_PUBLISHED_BATCH_BYTES,
+        signing_key: SigningKey | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._decisions_topic, self._dead_letters_topic = settings.decisions, settings.dead_letters
@@ -114,6 +117,8 @@ class Answers:
         self._rekeyed = settings.rekey
         self._hash_key = settings.hash_key.get_secret_value().encode()
         self._metrics, self._decided_by, self._clock = metrics, decided_by, clock
+        self._signing_key = signing_key
+        self._type_id = None if settings.reply_type_id is None else settings.reply_type_id.encode()
         self._dead_letter_bytes = min(dead_letter_bytes, MAX_PUBLISHED_BATCH_BYTES)
 
     def prepare(self, decoded: Decoded, recalled: Recalled, verdicts: Verdicts) -> Prepared:
@@ -196,10 +201,12 @@ class Answers:
         if again is not FIRST:
             self._metrics.repeats.labels(again.kind).inc()
         if not again.published:
-            headers = decision_headers(request.source, request.correlation, request.trace, **again.marks)
+            headers = decision_headers(request.source, request.correlation, request.trace, **again.marks, type_id=self._type_id)
+            if self._signing_key is not None:
+                headers.append(self._signing_key.header(value))
             prepared.decisions.setdefault(request.source.partition, []).append((request.user, value, headers))
         if request.address is not None:
-            headers = reply_headers(request.address, request.source, request.trace, **again.marks)
+            headers = reply_headers(request.address, request.source, request.trace, **again.marks, type_id=self._type_id)
             prepared.replies.append((request.address, (request.key or request.user, value, headers)))
 
     def _limited(self, recalled: Recalled) -> dict[int, bytes]:
@@ -242,7 +249,7 @@ class Answers:
         if not self._said.refused(refusal.source):
             letter = dead_letter(refusal, self._dead_letter_bytes, self._hash_key, rekeyed=self._rekeyed)
             prepared.dead_letters.setdefault(refusal.source.partition, []).append(letter)
-        if refusal.address is not None and (reply := error_reply(refusal)) is not None:
+        if refusal.address is not None and (reply := error_reply(refusal, self._type_id)) is not None:
             prepared.replies.append((refusal.address, reply))
         self._metrics.dead_letters.labels(refusal.code).inc()
         log.warning("refused", extra={"code": refusal.code, "field": refusal.field, "source": refusal.source.header().decode()})

@@ -18,11 +18,13 @@ from assay.agents.recent import RecentDecisions
 from assay.agents.repeats import Repeats
 from assay.agents.said import SaidBefore
 from assay.agents.score import Scorer
+from assay.agents.signed import Keys, Signed
 from assay.agents.steer import InForce
 from assay.agents.take_over import TakeOver
 from assay.schemas.decision import Tier
 from assay.schemas.decode import Request
 from assay.schemas.limits import MAX_PUBLISHED_BATCH_BYTES
+from assay.schemas.signature import SigningKey
 from assay.schemas.source import SourceTopic
 from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch, WaitingRecords
@@ -38,6 +40,8 @@ class Core:
         partitions: of the transactions topic.
         waiting: what was fetched and not yet taken.
         dead_letter_bytes: what the topic of dead letters takes.
+        producer_keys: of whose transactions signatures are verified; None where nobody's are.
+        signing_key: signs decisions; None where nothing does.
     """
 
     def __init__(
@@ -52,6 +56,8 @@ class Core:
         partitions: int,
         waiting: WaitingRecords,
         dead_letter_bytes: int = MAX_PUBLISHED_BATCH_BYTES,
+        producer_keys: Keys | None = None,
+        signing_key: SigningKey | None = None,
     ) -> None:
         self._ports, self._in_force, self.waiting = ports, in_force, waiting
         self._membership = ports.membership
@@ -64,12 +70,17 @@ class Core:
             settings, in_force, self._said, self._recent, ports.log, ports.replies, metrics,
             Placement(partitions, metrics, time.monotonic),
             decided_by=lambda: (name, self._membership.generation), dead_letter_bytes=dead_letter_bytes,
+            signing_key=signing_key,
         )  # fmt: skip
         self._repeats = Repeats(
             ports.decisions, self.answers, self._acknowledgements, self._membership.commit, self._judge_anew
         )
         self.memory = Memory(self.profiles, self._acknowledge, metrics)
         self._limits = limits_of(settings, metrics)
+        signed = None
+        if producer_keys is not None:
+            required = settings.signatures == "required"
+            signed = Signed(producer_keys, settings.incoming, required=required, said=self._said)
         scorer = Scorer(
             self._said,
             self.profiles,
@@ -82,6 +93,7 @@ class Core:
             self._repeats,
             self._limits,
             metrics,
+            signed,
         )
         self._continuity = Continuity(ports.source.holds_records)
         self.flow = Flow(scorer.score, waiting, self._continuity, settings, metrics)

@@ -28,6 +28,11 @@ class SaidBefore:
         self._tidy(source.partition)
         return said
 
+    def has_decided(self, source: Source) -> bool:
+        """Whether a decision was published for this record; it can be asked for still."""
+        found = self._partitions.get(source.partition)
+        return found is not None and source.offset in found.decisions
+
     def refused(self, source: Source) -> bool:
         """Whether a dead letter was published for this record."""
         found = self._partitions.get(source.partition)

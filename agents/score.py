@@ -24,7 +24,7 @@ from assay.agents.said import SaidBefore
 from assay.agents.steer import InForce
 from assay.models.judge import Verdicts
 from assay.schemas.decision import Tier
-from assay.schemas.decode import decode
+from assay.schemas.decode import Signed, decode
 from assay.schemas.limits import MAX_EXPLAINED_ON_DEMAND
 from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch
@@ -48,7 +48,9 @@ class Scorer:
         repeats: Repeats,
         limits: Limits | None,
         metrics: Metrics,
+        signed: Signed | None = None,
     ) -> None:
+        self._signed = signed
         self._said, self._profiles, self._entities, self._in_force = said, profiles, entities, in_force
         self._answers, self._evidence, self._memory, self._metrics = answers, evidence, memory, metrics
         self._limits = limits
@@ -59,7 +61,7 @@ class Scorer:
         """One micro-batch, from records to acknowledged decisions. Raises PublishError: then the process must end."""
         self._metrics.batch_size.observe(len(batch.records))
         with self._metrics.timed("decode"):
-            decoded = decode(batch.records)  # 1
+            decoded = decode(batch.records, signed=self._signed)  # 1
             if self._said:
                 decoded = self._said.without_refused(decoded)
         with self._metrics.timed("recall"):

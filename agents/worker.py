@@ -28,6 +28,7 @@ from assay.streams.decision_reader import DecisionReader
 from assay.streams.ending import end_process
 from assay.streams.http import HttpPort
 from assay.streams.kafka import client_options
+from assay.streams.key_files import KeyFile, read_signing_key
 from assay.streams.metrics import Metrics
 from assay.streams.ownership import owned_publishers
 from assay.streams.publisher import Publisher
@@ -67,7 +68,10 @@ class Worker:
         self.table: ProfileTable = partitioned_table(self.app, "profiles", topics.transactions.partitions)
         publisher = partial(Publisher, options, deadline=settings.publish_timeout_s, max_bytes=topics.max_bytes)
         self.ownership, self.log_publisher, self.changelog_publisher = owned_publishers(settings, topics.max_bytes)
-        self.replies = Replies(options, ReplyTopics(settings.reply_topics), metrics)
+        keys, signing = settings.signature_keys_file, settings.signing_key_file
+        self.producer_keys = None if keys is None else KeyFile(keys)
+        signing_key = None if signing is None else read_signing_key(signing)
+        self.replies = Replies(options, ReplyTopics(settings.reply_topics), metrics, signing_key)
         self.evidence = EvidenceLog(settings.evidence, publisher, in_force, metrics, self._waiting_s)
         self.reader = DecisionReader(options, settings.decisions, LOOKUP_TIMEOUT_S)
         self.entities = Entities(
@@ -92,6 +96,7 @@ class Worker:
             settings, in_force, self._ports(options), metrics,
             name=self.name, changelog=settings.changelog, partitions=topics.transactions.partitions,
             waiting=self.app.waiting, dead_letter_bytes=topics.max_bytes[settings.dead_letters],
+            producer_keys=self.producer_keys, signing_key=signing_key,
         )  # fmt: skip
         self.http = HttpPort(
             settings.http_host, settings.http_port, metrics.registry,
@@ -235,6 +240,8 @@ class Worker:
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
             try:
+                if self.producer_keys is not None:
+                    await asyncio.to_thread(self.producer_keys.refresh)
                 if self.progress.scoring:
                     await self._watch_partitions()
                 else:

@@ -28,10 +28,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("send_command", "Send one transaction and wait for its decision."),
     "outcome": ("outcome_command", "Tell what became of a transaction."),
     "decision": ("decision_command", "Find a decision, and what it was made from."),
+    "verify": ("verify_command", "Check the signature of a decision."),
     "dead-letters": ("dead_letters", "List, explain and send again what was refused."),
     "watch": ("watch_command", "Show decisions as they are made."),
     "rebuild": ("rebuild", "Make profiles or entity windows anew from transactions."),
     "parity": ("parity", "Compare a run with its offline replay, bit for bit."),
+    "keys": ("keys", "Make keys to sign with, and show their public halves."),
     "acls": ("acls_command", "What each role may do at the brokers, as commands for Kafka."),
     "doctor": ("doctor", "Check everything Assay depends on, and say what to mend."),
 }

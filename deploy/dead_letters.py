@@ -45,6 +45,8 @@ MENDS = {
     "correlation": "the caller shortens its correlation id",
     "reply_address": "the caller names a topic and a partition in the form of its dialect; sent again it asks for no reply",
     "deadline": "the caller writes its deadline in digits; sent again it has none",
+    "unsigned": "the producer signs what it sends (docs/security.md)",
+    "signature": "the producer signs these very bytes, for this topic; where its key was missing, add that and send it again",
 }
 
 

@@ -72,15 +72,13 @@ def explanation(found: dict[str, Any], settings: "Settings") -> dict[str, Any]:
     return {"explained": said + [reason._asdict() for reason in reasons]}
 
 
-async def _find(settings: "Settings", user: str, transaction: str) -> dict[str, Any] | None:
-    """{"decision", "evidence", "at"}: bodies as they were published, where the decision lies; evidence None without one."""
+async def find_record(settings: "Settings", user: str, transaction: str) -> Any:
+    """The newest decision on a transaction, as it lies in the topic; None where there is none."""
     import orjson
 
-    from assay.deploy.log_search import evidence_of, newest
+    from assay.deploy.log_search import newest
     from assay.deploy.progress_bars import progress_bars
     from assay.deploy.rebuild_log import Log
-    from assay.schemas.instant import Instant
-    from assay.schemas.source import Source
     from assay.streams.kafka import client_options
     from assay.streams.reading import partitions_of
 
@@ -90,11 +88,24 @@ async def _find(settings: "Settings", user: str, transaction: str) -> dict[str, 
     partitions = await partitions_of(client_options(settings), settings.decisions)
     async with Log.of(settings) as log:
         with progress_bars() as report:
-            record = await newest(log, settings.decisions, user.encode(), partitions, is_it, report)
-        if record is None:
-            return None
-        body = orjson.loads(record.value)
-        decided_ms = Instant.parse(body["decided_at"]).ms
+            return await newest(log, settings.decisions, user.encode(), partitions, is_it, report)
+
+
+async def _find(settings: "Settings", user: str, transaction: str) -> dict[str, Any] | None:
+    """{"decision", "evidence", "at"}: bodies as they were published, where the decision lies; evidence None without one."""
+    import orjson
+
+    from assay.deploy.log_search import evidence_of
+    from assay.deploy.rebuild_log import Log
+    from assay.schemas.instant import Instant
+    from assay.schemas.source import Source
+
+    record = await find_record(settings, user, transaction)
+    if record is None:
+        return None
+    body = orjson.loads(record.value)
+    decided_ms = Instant.parse(body["decided_at"]).ms
+    async with Log.of(settings) as log:
         evidence = await evidence_of(log, settings.evidence, Source(**body["source"]), decided_ms)
     at = {"topic": record.topic, "partition": record.partition, "offset": record.offset, "appended_ms": record.timestamp}
     return {"decision": body, "at": at, "evidence": evidence and orjson.loads(evidence.value)}

@@ -97,11 +97,17 @@ def _parser(content_type: bytes) -> Parser:
     return parser
 
 
-def decode(records: Sequence[SourceRecord], card_number_exempt: frozenset[str] = frozenset()) -> Decoded:
+Signed = Callable[[SourceRecord], Refused | None]
+"""Why a record is refused for its signature, or for having none."""
+
+
+def decode(
+    records: Sequence[SourceRecord], card_number_exempt: frozenset[str] = frozenset(), signed: Signed | None = None
+) -> Decoded:
     """Read and validate records.
 
     `card_number_exempt` names fields by their path ("merchant.id", "attributes.order") and headers whose numbers may look
-    like card numbers; a record's key goes with "user_id".
+    like card numbers; a record's key goes with "user_id". `signed` is asked of what is a transaction.
     """
     opened: list[tuple[int, SourceRecord, Envelope]] = []
     bodies: list[object] = []
@@ -123,6 +129,8 @@ def decode(records: Sequence[SourceRecord], card_number_exempt: frozenset[str] =
     requests: list[Request] = []
     for (index, record, envelope), body, outcome in zip(opened, bodies, _validate(bodies), strict=True):
         request = outcome if isinstance(outcome, Refused) else _request(record, envelope, outcome)
+        if signed is not None and not isinstance(request, Refused):
+            request = signed(record) or request
         if isinstance(request, Refused):
             refusals[index] = _refusal(record, request, envelope.address, body)
         else:

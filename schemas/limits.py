@@ -15,6 +15,7 @@ MAX_AMOUNT = 10**12  # major units
 MAX_FUTURE_MS = 5 * 60 * 1000  # how far a timestamp may be ahead of its record's append time
 LATE_AFTER_MS = 5 * 60 * 1000  # a timestamp this far behind the append time is marked `late_event`
 MAX_REPLY_TOPICS = 1_000
+MAX_SIGNATURE_BYTES = 1024  # a detached JWS
 
 # An answer
 DEFAULT_DEADLINE_MS = 150  # from the append; leaves 50 of the caller's 200 for the way back
@@ -105,4 +106,6 @@ MAX_RULES = 256
 MAX_PREDICATE_CHARACTERS = 4_096
 MAX_MANIFEST_BYTES = 1024 * 1024
 MAX_BUNDLE_FILE_BYTES = 64 * 1024 * 1024
+MAX_KEYS_FILE_BYTES = 1024 * 1024
+MAX_SIGNATURE_KEYS = 1_000  # whose signatures are taken
 MAX_TREE_DEPTH = 8  # a complete tree doubles with each level

@@ -81,8 +81,8 @@ def dead_letter(refusal: Refusal, topic_limit: int, hash_key: bytes | None = Non
     return key, value if value is None else value[: max(0, left)], [*headers, *why]
 
 
-def error_reply(refusal: Refusal) -> OutRecord | None:
-    """What the caller gets, at `refusal.address`; None where it gave no usable address.
+def error_reply(refusal: Refusal, type_id: bytes | None = None) -> OutRecord | None:
+    """What the caller gets, at `refusal.address`; None where it gave no usable address. `type_id`: see `headers`.
 
     NestJS throws the value of `kafka_nest-err`; Spring raises with a `replyErrorChecker` that looks for `assay-error`; who
     checks nothing reads a review.
@@ -96,7 +96,7 @@ def error_reply(refusal: Refusal) -> OutRecord | None:
     key = refusal.record.key
     if withheld or len(key or b"") > MAX_KEY_BYTES:  # a reply that a topic does not take costs others theirs
         key = None
-    headers = reply_headers(refusal.address, refusal.source, trace, event_type=ERROR_TYPE)
+    headers = reply_headers(refusal.address, refusal.source, trace, event_type=ERROR_TYPE, type_id=type_id)
     headers += [(ERROR_HEADER, refusal.code.encode()), (NEST_ERROR_HEADER, orjson.dumps(error))]
     return key, orjson.dumps(body), headers
 

@@ -23,6 +23,8 @@ class RefusalCode(StrEnum):
     CORRELATION = "correlation"  # the correlation id
     REPLY_ADDRESS = "reply_address"  # the reply topic or partition
     DEADLINE = "deadline"  # one of the deadline headers
+    UNSIGNED = "unsigned"  # where a signature is required
+    SIGNATURE = "signature"  # is not what it should be
 
 
 class Refused(Exception):

@@ -16,6 +16,7 @@ import orjson
 from assay.schemas.decision import Decision, read_reply
 from assay.schemas.errors import AssayError, DecisionRefused, DecisionTimeout, ServiceError
 from assay.schemas.headers import TIMEOUT_HEADER
+from assay.schemas.signature import SIGNATURE_HEADER, BadSignature, SigningKey, VerifyingKey, verify
 from assay.schemas.source import CONFLICT_HEADER, REPLAY_HEADER, SourceRecord
 from assay.schemas.transaction import Transaction
 from assay.streams.exchange import Exchange, KafkaExchange
@@ -40,6 +41,8 @@ class DecisionClient:
         reply_topic: where replies are to go; its name must be on the workers' allow-list.
         create_reply_topic: make that topic where it is missing.
         options: more of aiokafka's client options, for TLS and credentials.
+        signing_key: signs the transactions; made for their topic (`SigningKey(..., topic=...)`).
+        decision_keys: what replies must be signed with; others count as `untrusted`, and are not heard. None: none is asked.
         exchange: replaces Kafka, for tests.
     """
 
@@ -51,8 +54,11 @@ class DecisionClient:
         reply_topic: str = DEFAULT_REPLY_TOPIC,
         create_reply_topic: bool = True,
         options: Mapping[str, Any] | None = None,
+        signing_key: SigningKey | None = None,
+        decision_keys: Mapping[str, VerifyingKey] | None = None,
         exchange: Exchange | None = None,
     ) -> None:
+        self._signing_key, self._decision_keys = signing_key, decision_keys
         self._exchange: Exchange = exchange or KafkaExchange(
             {"bootstrap_servers": bootstrap, **(options or {})},
             transactions_topic=transactions_topic,
@@ -64,6 +70,7 @@ class DecisionClient:
         self._failure: AssayError | None = None
         self.repeats = 0  # decisions that had been made before, since the id had been sent before
         self.conflicts = 0  # those of another payload
+        self.untrusted = 0  # replies that none of `decision_keys` has signed
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -125,6 +132,8 @@ class DecisionClient:
         patience = max(1, int(timeout * 1000 * _SHARE_FOR_WORKER))
         own = [(CORRELATION_HEADER, correlation), (TIMEOUT_HEADER, b"%d" % patience)]
         delivery: asyncio.Future[Any] | None = None
+        if self._signing_key is not None:
+            own.append(self._signing_key.header(value))
         try:
             async with asyncio.timeout_at(deadline):
                 delivery = await self._exchange.send(key, value, [*own, *headers])
@@ -141,7 +150,10 @@ class DecisionClient:
         if CONFLICT_HEADER in marks:
             self.conflicts += 1
             log.warning("this decision is of another payload: its transaction id was sent before with other contents")
-        return _decision(record)
+        decision = _decision(record)
+        if self._decision_keys is not None and not _is_of(decision, value):
+            raise ServiceError("the reply is a signed decision on another transaction", mend="see who else writes there")
+        return decision
 
     def _delivered(self, correlation: bytes, done: "asyncio.Future[Any]") -> None:
         error = None if done.cancelled() else done.exception()
@@ -152,6 +164,9 @@ class DecisionClient:
         try:
             while True:
                 for record in await self._exchange.receive():
+                    if self._decision_keys is not None and not _is_signed(record, self._decision_keys):
+                        self.untrusted += 1
+                        continue
                     self._waiters.answer(_correlation(record), record)
         except Exception as error:  # whatever it was: callers must not wait for what nobody reads
             failure = error if isinstance(error, AssayError) else ServiceError(f"replies can't be read: {error!r}")
@@ -170,6 +185,20 @@ def _decision(record: SourceRecord) -> Decision:
     if isinstance(reply, Decision):
         return reply
     raise DecisionRefused(reply.error.code, reply.error.field, reply.error.message)
+
+
+def _is_of(decision: Decision, transaction: bytes) -> bool:
+    asked = orjson.loads(transaction)
+    return (decision.user_id, decision.transaction_id) == (asked.get("user_id"), asked.get("transaction_id"))
+
+
+def _is_signed(record: SourceRecord, keys: Mapping[str, VerifyingKey]) -> bool:
+    token = next((value for name, value in record.headers if name == SIGNATURE_HEADER), None)
+    try:
+        verify(token or b"", record.value or b"", keys)
+    except BadSignature:
+        return False
+    return True
 
 
 def _encode(transaction: Transaction | Mapping[str, Any]) -> tuple[bytes, bytes]:

@@ -18,6 +18,7 @@ from assay.schemas import limits
 from assay.schemas.headers import Dialect, ReplyAddress, faust_response
 from assay.schemas.limits import MAX_PUBLISHED_BATCH_BYTES, REPLY_DEADLINE_S
 from assay.schemas.reply_topics import ReplyTopics
+from assay.schemas.signature import SigningKey
 from assay.schemas.source import OutRecord
 from assay.streams.metrics import Metrics
 from assay.streams.outbox import Outbox
@@ -39,9 +40,13 @@ class Replies:
 
     Args:
         options: aiokafka's client options.
+        signing_key: signs what leaves, as it leaves.
     """
 
-    def __init__(self, options: Mapping[str, Any], allowed: ReplyTopics, metrics: Metrics) -> None:
+    def __init__(
+        self, options: Mapping[str, Any], allowed: ReplyTopics, metrics: Metrics, signing_key: SigningKey | None = None
+    ) -> None:
+        self._signing_key = signing_key
         self._options, self._allowed, self._metrics = dict(options), allowed, metrics
         self._outbox = Outbox(self._send, limits.MAX_WAITING_REPLY_BATCHES, lost=lambda count: self._count("queue_full", count))
         self._producer: AIOKafkaProducer | None = None
@@ -74,6 +79,8 @@ class Replies:
         for address, record in replies:
             if address.dialect is Dialect.FAUST:
                 record = faust_response(address, record)
+            if self._signing_key is not None:
+                record[2].append(self._signing_key.header(record[1] or b""))
             where = self._where(address, record)
             if where is not None:
                 batches.setdefault(where, []).append(record)

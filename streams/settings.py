@@ -108,6 +108,12 @@ class Settings(BaseSettings):
     reply_topics: Annotated[tuple[str, ...], NoDecode] = Field(
         ("*.reply", "f-reply-*"), description="Topics that replies may go to: names and patterns, separated by commas."
     )
+    reply_type_id: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*$",
+        max_length=256,
+        description="Java class name, written as `__TypeId__` on decisions and replies, for consumers in Spring that need it.",
+    )
 
     # -- the worker
     group: str = Field("assay", description="Consumer group (after the prefix); also the name of the Faust app.")
@@ -178,6 +184,17 @@ class Settings(BaseSettings):
         "The same on every worker: what was stored under another one is refused until it is rebuilt.",
     )
 
+    # -- signatures
+    signatures: Literal["off", "present", "required"] = Field(
+        "off", description="Whose signature of transactions is verified: nobody's, of those that have one, or of all."
+    )
+    signature_keys_file: Path | None = Field(
+        None, description="Public keys (JWK Set) that transactions may be signed with; read again when it changes."
+    )
+    signing_key_file: Path | None = Field(
+        None, description="Private Ed25519 key (PEM) that signs decisions and replies; unsigned when absent."
+    )
+
     # -- logs
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
     log_format: Literal["auto", "json", "pretty"] = Field("auto", description="auto: pretty on a terminal, else JSON lines.")
@@ -192,6 +209,8 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         check_credentials(self)
+        if (self.signatures == "off") != (self.signature_keys_file is None):
+            raise ValueError("signature_keys_file is needed to verify signatures, and for nothing else: set both, or neither")
         if self.drain_timeout_s >= self.session_timeout_s:
             raise ValueError("drain_timeout_s must be below session_timeout_s, else the group gives the worker up meanwhile")
         if self.batch_gather_ms > self.batch_age_ms:

@@ -25,6 +25,7 @@ from . import (
     test_bounds_outcomes,
     test_bounds_queues,
     test_bounds_risk,
+    test_bounds_signatures,
     test_lanes,
     test_limits,
 )
@@ -42,6 +43,7 @@ BESIDE = (
     test_bounds_risk,
     test_lanes,
     test_limits,
+    test_bounds_signatures,
 )
 APPENDED_MS = 1_772_362_800_000
 

@@ -116,5 +116,5 @@ def test_an_error_is_small_however_large_the_key() -> None:
 def test_codes_are_stable() -> None:
     assert [*RefusalCode] == [
         "too_large", "content_type", "malformed", "missing", "invalid", "timestamp_ahead", "card_number", "correlation",
-        "reply_address", "deadline",
+        "reply_address", "deadline", "unsigned", "signature",
     ]  # fmt: skip
