@@ -1,4 +1,4 @@
-"""`assay acls`: what each role may do at the brokers."""
+"""`assay acls`: what each role may do at the brokers, and at Redis."""
 
 from typing import Annotated
 
@@ -11,11 +11,11 @@ def acls(
     reply_topic: Annotated[list[str] | None, typer.Option(help="A topic that replies go to; may be given again.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object for each right.")] = False,
 ) -> None:
-    """Print what each role needs at the brokers and no more, as commands for Kafka's own tool. Changes nothing.
+    """Print what each role needs at the brokers and at Redis and no more, as commands for their own tools. Changes nothing.
 
     For the topics, group and prefix of the settings. A checkout sends transactions and reads its replies; an analyst sends
     outcomes and reads decisions; an operator makes topics and rebuilds. Nobody but a worker writes decisions, and no worker
-    writes transactions.
+    writes transactions. A user of Redis gets the password $REDIS_PASSWORD.
 
     \b
     Examples:
@@ -29,6 +29,7 @@ def acls(
 
     from assay.deploy.acls import Role
     from assay.deploy.acls import acls as of_role
+    from assay.deploy.redis_acl import redis_command, redis_rules
     from assay.schemas.errors import SettingError
     from assay.streams.settings import Settings
 
@@ -46,3 +47,6 @@ def acls(
             print(f"# {each.value}: User:{name}")
         for acl in of_role(settings, each, replies):
             print(json.dumps({"role": each.value, "principal": f"User:{name}"} | asdict(acl)) if json_ else acl.command(name))
+        if rules := redis_rules(settings, each):
+            of_redis = {"role": each.value, "principal": name, "resource": "redis", "rules": rules}
+            print(json.dumps(of_redis) if json_ else redis_command(name, rules))
