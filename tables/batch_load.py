@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from assay.tables.batch_rows import BATCH_LIST, VALUE, VERSION, BatchRows
 from assay.tables.key_marks import KeyedLink, KeyMarks
 from assay.tables.keyspace import Keyspace, Part
 from assay.tables.lookups import hash_tag, row_key
+from assay.tables.redis_library import source
 from assay.tables.redis_link import OUTAGES, Command, packed
 from assay.tables.redis_node import OtherKeyError
 
@@ -128,4 +128,4 @@ def _some(calls: Iterator[_Call]) -> Iterator[list[_Call]]:
 
 @cache
 def _script() -> bytes:
-    return Path(__file__).with_name("batch_rows.lua").read_bytes()
+    return source("batch_rows").encode()

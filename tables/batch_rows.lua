@@ -6,6 +6,8 @@
 local kept, most, version = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local outdated = 0
 
+-- (key_marks.lua)
+
 local function take(held, order, values, from)
   for at = from, #values, 16 do
     local name, as_of = string.sub(values, at, at + 3), struct.unpack('<d', values, at + 8)
@@ -22,11 +24,8 @@ local function take(held, order, values, from)
   end
 end
 
-local found, ours = redis.call('GET', KEYS[1]), ARGV[1]
-if ours ~= '' then
-  if found and found ~= ours then return redis.error_reply('OTHERKEY ' .. found) end
-  redis.call('SET', KEYS[1], ours)
-end
+local refusal = foreign(KEYS[1], ARGV[1])
+if refusal then return refusal end
 
 for i = 2, #KEYS do
   local key = KEYS[i]

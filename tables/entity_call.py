@@ -7,8 +7,6 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from assay.tables.entity_state import State
 from assay.tables.events import Events
 from assay.tables.features import DAY, ENTITIES
 from assay.tables.keyspace import Keyspace, Part
+from assay.tables.redis_library import Library
 from assay.tables.redis_link import Command
 
 EMPTY_ROW = bytes(8)
@@ -29,17 +28,9 @@ NEW_ROW = [bytes(8), [None], 0]  # what a call is answered with that is about on
 
 
 @cache
-def library() -> tuple[str, str, str]:
-    """(name of the library, name of the function, code); names carry a digest, so that versions live side by side."""
-    code = (Path(__file__).parent / "entity_windows.lua").read_text(encoding="utf-8")
-    version = sha256(code.encode()).hexdigest()[:12]
-    name, function = f"assay_entities_{version}", f"assay_observe_{version}"
-    code = code.replace("name=assay_entities", f"name={name}").replace("'assay_observe'", f"'{function}'")
-    return name, function, code.replace("'assay_compact'", f"'{_compacting(function)}'")
-
-
-def _compacting(observing: str) -> str:
-    return observing.replace("observe", "compact")
+def library() -> Library:
+    """What is called."""
+    return Library.of("entity_windows", "observe", "compact")
 
 
 @dataclass(slots=True)
@@ -128,7 +119,7 @@ class ShardCall:
         for row, new in zip(rows, news, strict=True):
             parts += (struct.pack("<II", len(row), len(new)), row[:_COMPARED], row[-_COMPARED:], new)
         payload = b"".join(parts)
-        head = _head(self.tag, _compacting(library()[1]), [], self.kinds[which], self.digests[which], [], len(payload))
+        head = _head(self.tag, library().function("compact"), [], self.kinds[which], self.digests[which], [], len(payload))
         self.compaction = Command(self.tag, (head, payload, b"\r\n"))
 
 
@@ -186,7 +177,7 @@ def observed(events: Events, partitions: npt.NDArray[np.int64], keyspace: Keyspa
         call.payload = _payload(call, seen, numbers)
         first = keyspace.applied(shard), keyspace.mark(shard, Part.WINDOWS)
         ours = keyspace.fingerprint.encode()
-        call.head = _head(call.tag, library()[1], first, kinds, digests, [ours], len(call.payload))
+        call.head = _head(call.tag, library().function("observe"), first, kinds, digests, [ours], len(call.payload))
         calls.append(call)
     return Observed(len(events), seen, calls)
 
@@ -220,7 +211,7 @@ def _payload(call: ShardCall, seen: layout.Observations, partitions: npt.NDArray
 
 def _head(
     tag: bytes,
-    function: str,
+    function: bytes,
     first: Sequence[bytes],
     kinds: npt.NDArray[np.uint8],
     digests: npt.NDArray[np.uint64],
@@ -233,6 +224,6 @@ def _head(
     keys[:, -11] = np.frombuffer(layout.KEY_LETTERS, np.uint8)[kinds]
     keys[:, -10:-2] = digests.astype("<u8").view(np.uint8).reshape(-1, 8)
     named = len(first) + len(digests)
-    start = [b"FCALL", function.encode(), b"%d" % named, *first]
+    start = [b"FCALL", function, b"%d" % named, *first]
     before, after = (b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words) for words in (start, arguments))
     return b"*%d\r\n%s%s%s$%d\r\n" % (named + len(arguments) + 4, before, keys.tobytes(), after, payload_bytes)

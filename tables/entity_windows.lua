@@ -1,4 +1,4 @@
-#!lua name=assay_entities
+#!lua name=assay_entity_windows
 
 -- The rows of entities (instruments, BINs, merchants, devices, addresses), kept in Redis or Valkey 7+.
 --
@@ -28,13 +28,7 @@ local LONG_TAIL = 512 * TAIL_BYTES -- to be compacted even where nobody waits fo
 local KEYS_A_READ = 2000 -- Lua's C stack takes 8,000 values
 local COMPARED = 24 -- bytes
 
--- Rows of another key of digests must not lie beside ours: whoever writes first marks the part of the shard.
-local function foreign(mark, ours)
-  if ours == '' then return nil end
-  local found = redis.call('GET', mark)
-  if not found then redis.call('SET', mark, ours) end
-  if found and found ~= ours then return redis.error_reply('OTHERKEY ' .. found) end
-end
+-- (key_marks.lua)
 
 local function observe(keys, args)
   -- Inside a library these exist only while a registered function runs.

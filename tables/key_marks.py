@@ -17,8 +17,9 @@ from redis.exceptions import ResponseError
 
 from assay.schemas.limits import REDIS_CATCH_UP_S
 from assay.tables.keyspace import Keyspace, Part
+from assay.tables.redis_library import Library
 from assay.tables.redis_link import Command, RedisLink, packed
-from assay.tables.redis_node import Library, OtherKeyError
+from assay.tables.redis_node import OtherKeyError
 
 WAYS_OUT = {
     Part.WINDOWS: "`assay rebuild entities`",

@@ -21,7 +21,8 @@ from redis.exceptions import AskError, AuthenticationError, MovedError, Response
 
 from assay.schemas.errors import ServiceError, SettingError
 from assay.schemas.limits import MAX_REDIRECTS, REDIS_CONNECT_S
-from assay.tables.redis_node import OUTAGES, Library, OtherKeyError, RedisNode
+from assay.tables.redis_library import Library
+from assay.tables.redis_node import OUTAGES, OtherKeyError, RedisNode
 from assay.tables.redis_topology import Address, Topology, read_topology, seeds
 
 __all__ = ["OUTAGES", "Command", "RedisLink", "packed", "urls_of"]

@@ -11,6 +11,8 @@ from typing import Any
 
 from redis.exceptions import RedisError, ResponseError
 
+from assay.tables.redis_library import Library
+
 GRACE_S = 0.001  # to take an answer that came in time, while this process was busy with something else
 OUTAGES = (RedisError, OSError, TimeoutError)
 
@@ -21,9 +23,6 @@ class OtherKeyError(RedisError):
     def __init__(self, what: str, mend: str) -> None:
         super().__init__(f"{what}. Mend: {mend}")
         self.what, self.mend = what, mend
-
-
-Library = tuple[str, str, str]  # name of the library, name of the function, code
 
 
 class RedisNode:
@@ -44,9 +43,9 @@ class RedisNode:
     async def load(self) -> None:
         """Load the functions where the server doesn't have them."""
         while self._missing:
-            name, _, code = self._missing[0]
-            if not await self.ask("FUNCTION", "LIST", "LIBRARYNAME", name):
-                await self.ask("FUNCTION", "LOAD", "REPLACE", code)
+            library = self._missing[0]
+            if not await self.ask("FUNCTION", "LIST", "LIBRARYNAME", library.name):
+                await self.ask("FUNCTION", "LOAD", "REPLACE", library.code)
             self._missing.pop(0)
 
     async def ask(self, *words: str | bytes) -> object:

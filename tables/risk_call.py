@@ -6,8 +6,6 @@ The manner is that of `entity_call`. `risk_windows.lua` applies the calls, and h
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +15,7 @@ from assay.tables import risk_layout as layout
 from assay.tables.changes import CHANGED_KINDS, COUNTED, Changes
 from assay.tables.keyspace import Keyspace, Part
 from assay.tables.lookups import LETTERS, hash_tag
+from assay.tables.redis_library import Library
 from assay.tables.redis_link import Command, packed
 
 EXPIRE_S = 39 * 24 * 60 * 60  # no window reaches a tile that long after the row was last written
@@ -36,12 +35,9 @@ _RECORD = np.dtype(
 
 
 @cache
-def risk_library() -> tuple[str, str, str]:
-    """(name of the library, name of the function, code); names carry a digest, so that versions live side by side."""
-    code = (Path(__file__).parent / "risk_windows.lua").read_text(encoding="utf-8")
-    version = sha256(code.encode()).hexdigest()[:12]
-    name, function = f"assay_risk_{version}", f"assay_learn_{version}"
-    return name, function, code.replace("name=assay_risk", f"name={name}").replace("'assay_learn'", f"'{function}'")
+def risk_library() -> Library:
+    """What is called."""
+    return Library.of("risk_windows", "learn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,7 @@ def _call(
     applied = applied_key(keyspace, shard, stream)
     names = [tag + layout.MARKER + name.tobytes() for name in distinct]
     keys = [applied, keyspace.mark(shard, Part.OUTCOMES), *names]
-    words = [b"FCALL", risk_library()[1].encode(), b"%d" % len(keys), *keys, keyspace.fingerprint.encode(), payload]
+    words = [b"FCALL", risk_library().function("learn"), b"%d" % len(keys), *keys, keyspace.fingerprint.encode(), payload]
     return RiskCall(tag, packed(*words), places, here)
 
 

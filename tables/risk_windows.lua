@@ -1,4 +1,4 @@
-#!lua name=assay_risk
+#!lua name=assay_risk_windows
 
 -- The rows of risk in Redis or Valkey 7+: what became known of an entity's transactions, by the time of the transaction.
 --
@@ -63,13 +63,7 @@ local function write(row)
   return struct.pack(HEADER, row.sequence, row.clock, tiles[1], tiles[2], tiles[3]) .. row[1] .. row[2] .. row[3]
 end
 
--- Rows of another key of digests must not lie beside ours: whoever writes first marks the part of the shard.
-local function foreign(mark, ours)
-  if ours == '' then return nil end
-  local found = redis.call('GET', mark)
-  if not found then redis.call('SET', mark, ours) end
-  if found and found ~= ours then return redis.error_reply('OTHERKEY ' .. found) end
-end
+-- (key_marks.lua)
 
 local function learn(keys, args)
   -- Inside a library these exist only while a registered function runs.

@@ -1,14 +1,8 @@
-#!lua name=assay_index
+#!lua name=assay_transaction_index
 
 -- What is kept of decided transactions, so that their outcomes find them. `transaction_index.py` has the layouts.
 
--- Rows of another key of digests must not lie beside ours: whoever writes first marks the part of the shard.
-local function foreign(mark, ours)
-  if ours == '' then return nil end
-  local found = redis.call('GET', mark)
-  if not found then redis.call('SET', mark, ours) end
-  if found and found ~= ours then return redis.error_reply('OTHERKEY ' .. found) end
-end
+-- (key_marks.lua)
 
 -- FCALL assay_keep N MARK KEYS... FINGERPRINT EXPIRE_S VALUES
 -- VALUES are those of KEYS, in their order, all of one width. What a key has already stays as it is, and so does how

@@ -15,8 +15,6 @@ Valkey 9 takes 210 bytes of memory for one that nothing was heard of, key and ex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from struct import Struct
 from typing import NamedTuple, Self
 
@@ -28,6 +26,7 @@ from assay.tables.changes import CHANGED_KINDS
 from assay.tables.digests import Digests
 from assay.tables.keyspace import Keyspace, Part
 from assay.tables.outcomes import Known, Paid, decode_known, encode_known
+from assay.tables.redis_library import Library
 from assay.tables.redis_link import Command
 
 VERSION = 1
@@ -117,14 +116,9 @@ class Place(NamedTuple):
 
 
 @cache
-def index_library() -> tuple[str, str, str]:
-    """(name of the library, digest of its version, code); functions carry the digest, so that versions live side by side."""
-    code = (Path(__file__).parent / "transaction_index.lua").read_text(encoding="utf-8")
-    version = sha256(code.encode()).hexdigest()[:12]
-    code = code.replace("name=assay_index", f"name=assay_index_{version}")
-    for function in ("keep", "remember"):
-        code = code.replace(f"'assay_{function}'", f"'assay_{function}_{version}'")
-    return f"assay_index_{version}", version, code
+def index_library() -> Library:
+    """What is called."""
+    return Library.of("transaction_index", "keep", "remember")
 
 
 def place_of(keyspace: Keyspace, digests: Digests, user_id: str, transaction_id: str) -> Place:
@@ -214,8 +208,7 @@ def _tag(keyspace: Keyspace, shard: int) -> bytes:
 
 
 def _fcall(function: str, keys: int, arguments: int) -> bytes:
-    name = f"assay_{function}_{index_library()[1]}".encode()
-    return b"*%d\r\n" % (3 + keys + arguments) + _bulk([b"FCALL", name, b"%d" % keys])
+    return b"*%d\r\n" % (3 + keys + arguments) + _bulk([b"FCALL", index_library().function(function), b"%d" % keys])
 
 
 def _bulk(words: Sequence[bytes]) -> bytes:

@@ -274,7 +274,7 @@ async def test_loading_is_idempotent_and_versions_live_side_by_side(own_redis: O
         await entities.close()
     names = {entry[1].decode() for entry in await client.function_list()}
     await client.aclose()
-    assert names == {"assay_entities_other", library()[0]}
+    assert names == {"assay_entities_other", library().name}
 
 
 async def test_start_says_what_to_mend_and_observing_goes_on_without() -> None:
