@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check $(shell [ -t 2 ]
 .PHONY: help setup test lint lock docs demo bench bench-entities bench-models bench-recovery reasons handbook chaos compat sim security wheel clean
 
 help: ## show what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with the locked dependencies and this checkout
 
