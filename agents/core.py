@@ -24,6 +24,7 @@ from assay.agents.take_over import TakeOver
 from assay.schemas.decision import Tier
 from assay.schemas.decode import Request
 from assay.schemas.limits import MAX_PUBLISHED_BATCH_BYTES
+from assay.schemas.mapping import Mapped
 from assay.schemas.signature import SigningKey
 from assay.schemas.source import SourceTopic
 from assay.streams.metrics import Metrics
@@ -42,6 +43,7 @@ class Core:
         dead_letter_bytes: what the topic of dead letters takes.
         producer_keys: of whose transactions signatures are verified; None where nobody's are.
         signing_key: signs decisions; None where nothing does.
+        mapped: makes transactions of what comes in another shape.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Core:
         dead_letter_bytes: int = MAX_PUBLISHED_BATCH_BYTES,
         producer_keys: Keys | None = None,
         signing_key: SigningKey | None = None,
+        mapped: Mapped | None = None,
     ) -> None:
         self._ports, self._in_force, self.waiting = ports, in_force, waiting
         self._membership = ports.membership
@@ -94,6 +97,7 @@ class Core:
             self._limits,
             metrics,
             signed,
+            mapped,
         )
         self._continuity = Continuity(ports.source.holds_records)
         self.flow = Flow(scorer.score, waiting, self._continuity, settings, metrics)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from assay.agents.profiles import Profiles
 from assay.agents.said import SaidBefore
 from assay.schemas.decode import Request, decode
+from assay.schemas.mapping import Mapped
 from assay.schemas.source import SOURCE_HEADER, OutRecord, Source, SourceRecord, SourceTopic
 from assay.streams.publisher import Batches, Placed
 from assay.tables.changelog import REBUILD_BEGUN_KEY, REBUILD_DONE_KEY, rebuild_mark
@@ -63,9 +64,20 @@ class Refold:
 
     Args:
         ends: {source partition: the offset before which everything is folded, and at which workers go on}.
+        mapped: makes transactions of what comes in another shape.
     """
 
-    def __init__(self, store: RowStore, rates: Rates, digests: Digests, topic: SourceTopic, ends: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        store: RowStore,
+        rates: Rates,
+        digests: Digests,
+        topic: SourceTopic,
+        ends: Mapping[int, int],
+        *,
+        mapped: Mapped | None = None,
+    ) -> None:
+        self._mapped = mapped
         self._profiles = Profiles(
             store, _NoLog(), SaidBefore(), rates, digests, "", membership=_GoesOnAt(ends), open_repeats=lambda _: {}
         )
@@ -83,7 +95,7 @@ class Refold:
 
     async def fold(self, records: Sequence[SourceRecord], refused: Callable[[Request], bool]) -> "FoldedRecords":
         """The same, and the features."""
-        decoded = decode(records)
+        decoded = decode(records, mapped=self._mapped)
         requests = [request for request in decoded.requests if not refused(request)]
         recalled = self._profiles.recall(requests)
         features = self._profiles.fold(recalled)

@@ -26,6 +26,7 @@ from assay.models.judge import Verdicts
 from assay.schemas.decision import Tier
 from assay.schemas.decode import Signed, decode
 from assay.schemas.limits import MAX_EXPLAINED_ON_DEMAND
+from assay.schemas.mapping import Mapped
 from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch
 from assay.tables.entity_answer import EntityAnswer
@@ -49,8 +50,9 @@ class Scorer:
         limits: Limits | None,
         metrics: Metrics,
         signed: Signed | None = None,
+        mapped: Mapped | None = None,
     ) -> None:
-        self._signed = signed
+        self._signed, self._mapped = signed, mapped
         self._said, self._profiles, self._entities, self._in_force = said, profiles, entities, in_force
         self._answers, self._evidence, self._memory, self._metrics = answers, evidence, memory, metrics
         self._limits = limits
@@ -61,7 +63,7 @@ class Scorer:
         """One micro-batch, from records to acknowledged decisions. Raises PublishError: then the process must end."""
         self._metrics.batch_size.observe(len(batch.records))
         with self._metrics.timed("decode"):
-            decoded = decode(batch.records, signed=self._signed)  # 1
+            decoded = decode(batch.records, signed=self._signed, mapped=self._mapped)  # 1
             if self._said:
                 decoded = self._said.without_refused(decoded)
         with self._metrics.timed("recall"):

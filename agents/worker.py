@@ -21,6 +21,7 @@ from assay.agents.progress import Progress
 from assay.agents.recovery_log import RecoveryLog
 from assay.agents.steer import InForce
 from assay.schemas.errors import ServiceError
+from assay.schemas.mapping_file import load_mapping
 from assay.schemas.reply_topics import ReplyTopics
 from assay.streams import partitioning
 from assay.streams.app import build_app, partitioned_table, raw_topic
@@ -33,7 +34,7 @@ from assay.streams.metrics import Metrics
 from assay.streams.ownership import owned_publishers
 from assay.streams.publisher import Publisher
 from assay.streams.read_back import LogReader
-from assay.streams.rekeying import RekeyingThread
+from assay.streams.rekeying import Rekeyer, RekeyingThread
 from assay.streams.replies import Replies
 from assay.streams.settings import Settings
 from assay.streams.source_log import SourceLog
@@ -89,14 +90,14 @@ class Worker:
             generation=lambda: self.generation, finished=self._finished, may_write=lambda: self.app.consumer.is_member(),
         )  # fmt: skip
         self.source = SourceLog(self.app, options, settings.transactions, settings.publish_timeout_s)
-        self.rekeying = (
-            RekeyingThread(settings, topics.transactions.partitions, topics.max_bytes, metrics) if settings.rekey else None
-        )
+        mapped, partitions = load_mapping(settings.mapping), topics.transactions.partitions
+        rekeyer = partial(Rekeyer, settings, partitions, topics.max_bytes, metrics, mapped)
+        self.rekeying = RekeyingThread(rekeyer) if settings.rekey else None
         self.core = Core(
             settings, in_force, self._ports(options), metrics,
             name=self.name, changelog=settings.changelog, partitions=topics.transactions.partitions,
             waiting=self.app.waiting, dead_letter_bytes=topics.max_bytes[settings.dead_letters],
-            producer_keys=self.producer_keys, signing_key=signing_key,
+            producer_keys=self.producer_keys, signing_key=signing_key, mapped=mapped,
         )  # fmt: skip
         self.http = HttpPort(
             settings.http_host, settings.http_port, metrics.registry,

@@ -19,6 +19,8 @@ from assay.models.outcome_history import DAY_MS, MATURE_DAYS, read_outcomes
 from assay.schemas.decode import decode
 from assay.schemas.errors import InputError, NoTopic
 from assay.schemas.instant import MAX_EPOCH_MS, Instant
+from assay.schemas.mapping import Mapped
+from assay.schemas.mapping_file import load_mapping
 from assay.schemas.outcome import Outcome, encode_outcome, outcome_of
 from assay.schemas.transaction import Transaction
 from assay.streams.kafka import client_options
@@ -84,7 +86,7 @@ async def _export(settings: Settings, asked: Asked, transactions: Path, outcomes
         declined = await _declined(log, settings, asked.since_ms, await partitions_of(options, settings.decisions), report)
         mature_ms = time.time_ns() // 1_000_000 - MATURE_DAYS * DAY_MS
         with transactions.open("wb") as file:
-            async for transaction in _transactions(log, asked, partitions, report):
+            async for transaction in _transactions(log, asked, partitions, load_mapping(settings.mapping), report):
                 name = transaction.user_id, transaction.transaction_id
                 said = label(known[name]) if name in known else None
                 _write(file, transaction, _label(said, name in declined, transaction.timestamp.ms <= mature_ms))
@@ -104,13 +106,15 @@ async def _partitions(options: Mapping[str, Any], topic: str) -> int:
         ) from None
 
 
-async def _transactions(log: Log, asked: Asked, partitions: int, report: Report) -> AsyncIterator[Transaction]:
+async def _transactions(
+    log: Log, asked: Asked, partitions: int, mapped: Mapped | None, report: Report
+) -> AsyncIterator[Transaction]:
     until_ms = MAX_EPOCH_MS if asked.until_ms is None else asked.until_ms
     for partition in range(partitions):
         first, end = await log.bounds_since(asked.topic, partition, asked.since_ms)
         async for records in log.records(asked.topic, partition, first, end):
             report(f"partition {partition}", records[-1].offset + 1 - first, end - first)
-            for request in decode(records).requests:
+            for request in decode(records, mapped=mapped).requests:
                 if (asked.since_ms or 0) <= request.transaction.timestamp.ms < until_ms:
                     yield request.transaction
 

@@ -110,6 +110,13 @@ def rules(settings: Settings) -> Check:
     return ok("rules", f"{settings.rules or 'the starter set'}, digest {Rules.load(settings.rules).digest[:12]}")
 
 
+def mapping(settings: Settings) -> Check:
+    from assay.schemas.mapping_file import load_mapping
+
+    load_mapping(settings.mapping)
+    return ok("mapping", f"{settings.mapping} can be used" if settings.mapping else "none: transactions come in our shape")
+
+
 def rates(settings: Settings) -> Check:
     from assay.tables.rates import Rates
 
@@ -182,6 +189,7 @@ def local_checks(loaded: Settings) -> list[Check]:
         "hash key": hash_key,
         "bundle": bundle,
         "rules": rules,
+        "mapping": mapping,
         "rates": rates,
         "data directory": data_directory,
         "HTTP port": http_port,

@@ -17,6 +17,7 @@ from assay.deploy.progress_bars import Report
 from assay.deploy.rebuild_log import Log, dead_letters, has_dead_letter
 from assay.schemas.errors import ServiceError
 from assay.schemas.evidence import ChangeEvidence, stream_of
+from assay.schemas.mapping_file import load_mapping
 from assay.schemas.source import Source, SourceTopic
 from assay.streams.kafka import client_options
 from assay.streams.reading import partitions_of
@@ -53,7 +54,11 @@ async def parity(settings: Settings, *, order: bool, report: Report) -> Parity:
             store = RowStore(Path(folder), ROW_BYTES)
             try:
                 topic = SourceTopic(settings.transactions, "", partitions)
-                replay = Replay(settings.transactions, Refold(store, rates, digests, topic, ends), logged)
+                replay = Replay(
+                    settings.transactions,
+                    Refold(store, rates, digests, topic, ends, mapped=load_mapping(settings.mapping)),
+                    logged,
+                )
                 await _replay(log, settings, replay, ends, report)
             finally:
                 store.close()

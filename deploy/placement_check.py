@@ -8,6 +8,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from assay.deploy.check import Check, ok, warn
 from assay.schemas.decode import body_of, user_in
+from assay.schemas.mapping import Mapped
+from assay.schemas.mapping_file import load_mapping
 from assay.schemas.refused import Refused
 from assay.schemas.source import SourceRecord
 from assay.streams.header_names import read_any_header_name
@@ -39,12 +41,12 @@ class Placed:
     def elsewhere(self) -> int:
         return self.no_key + self.other_key + self.partitioner
 
-    def note(self, records: Iterable[SourceRecord], partitions: int) -> None:
-        """Add these of a topic with so many partitions. Who can't be read is taken for the user that the key names."""
+    def note(self, records: Iterable[SourceRecord], partitions: int, mapped: Mapped | None = None) -> None:
+        """Add these of a topic with so many partitions. What can't be read is taken for the user's that the key names."""
         for record in records:
             self.looked += 1
             key = record.key or b""
-            user = _user_of(record) or key
+            user = _user_of(record, mapped) or key
             if user and record.partition == partition_of(user, partitions):
                 continue
             kind = kind_of(key, user)
@@ -57,6 +59,7 @@ async def key_placement(settings: Settings, count: int) -> Check:
     """Whether the latest transactions lie where their users belong: murmur2(user_id) mod `count` partitions."""
     read_any_header_name()
     consumer = AIOKafkaConsumer(**client_options(settings), enable_auto_commit=False)
+    mapped = load_mapping(settings.mapping)
     partitions, placed = [TopicPartition(settings.incoming, number) for number in range(count)], Placed()
     try:
         await consumer.start()
@@ -67,7 +70,7 @@ async def key_placement(settings: Settings, count: int) -> Check:
             consumer.seek(partition, max(starts[partition], ends[partition] - SAMPLE_PER_PARTITION))
         while unread := [partition for partition in partitions if await consumer.position(partition) < ends[partition]]:
             for records in (await consumer.getmany(*unread, timeout_ms=500)).values():
-                placed.note(records, count)
+                placed.note(records, count, mapped)
     finally:
         await stop(consumer)
     return judge_placement(placed, rekeyed=settings.rekey)
@@ -91,8 +94,8 @@ def judge_placement(placed: Placed, *, rekeyed: bool = False) -> Check:
     return ok(name, f"{told}; they are re-keyed") if rekeyed else warn(name, told, _MEND)
 
 
-def _user_of(record: SourceRecord) -> bytes | None:
+def _user_of(record: SourceRecord, mapped: Mapped | None) -> bytes | None:
     try:
-        return user_in(body_of(record))
+        return user_in(body_of(record, mapped))
     except Refused:
         return None

@@ -17,6 +17,7 @@ from assay.deploy.progress_bars import Report
 from assay.deploy.rebuild_log import Log, Span, Until, dead_letters, has_dead_letter, spans
 from assay.schemas.errors import ServiceError
 from assay.schemas.limits import MAX_BATCH_TRANSACTIONS
+from assay.schemas.mapping_file import load_mapping
 from assay.schemas.source import SourceTopic
 from assay.streams.settings import Settings
 from assay.streams.topics import ensure_topics
@@ -63,7 +64,14 @@ async def rebuild_entities(settings: Settings, *, dry_run: bool, report: Report)
             store = RowStore(Path(folder), ROW_BYTES)
             try:
                 rates = Rates.load(settings.rates or SHIPPED_RATES)
-                refold = Refold(store, rates, settings.digests(), source, {span.partition: span.end for span in wanted})
+                refold = Refold(
+                    store,
+                    rates,
+                    settings.digests(),
+                    source,
+                    {span.partition: span.end for span in wanted},
+                    mapped=load_mapping(settings.mapping),
+                )
                 async for found, events, partitions in _in_append_order(log, settings, refold, wanted, report):
                     counts += found
                     observed += len(events)

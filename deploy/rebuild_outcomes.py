@@ -21,6 +21,8 @@ from assay.deploy.rebuild_log import Log
 from assay.schemas.decision import Action, Tier, decided_for
 from assay.schemas.decode import decode
 from assay.schemas.limits import MAX_CHANGES_A_CALL
+from assay.schemas.mapping import Mapped
+from assay.schemas.mapping_file import load_mapping
 from assay.schemas.outcome import Outcome, outcome_of
 from assay.streams.decision_reader import source_of
 from assay.streams.kafka import client_options
@@ -96,13 +98,14 @@ async def _keep(
 ) -> None:
     """Transactions that have their own decision, and are not older than outcomes find them."""
     rates, digests = Rates.load(settings.rates or SHIPPED_RATES), settings.digests()
+    mapped = load_mapping(settings.mapping)
     now_ms = time.time() * 1000
     for partition in range(partitions):
         report("transactions", partition, partitions)
         verdicts = await _verdicts(log, settings, partition)
         async for records in log.all_records(settings.transactions, partition):
             for expire_s, young in by_expiry(records, now_ms, settings.outcome_days * DAY_MS):
-                decided = decided_among(young, verdicts, rates, digests)
+                decided = decided_among(young, verdicts, rates, digests, mapped)
                 found.kept += len(decided)
                 for start in range(0, len(decided) if rows is not None else 0, MAX_CHANGES_A_CALL):
                     assert rows is not None
@@ -141,9 +144,15 @@ def _verdict(record: ConsumerRecord) -> tuple[int, int, int, float] | None:
     return source.offset, action, tier, np.nan if score is None else score
 
 
-def decided_among(records: Sequence[ConsumerRecord], verdicts: npt.NDArray[np.void], rates: Rates, digests: Digests) -> Decided:
+def decided_among(
+    records: Sequence[ConsumerRecord],
+    verdicts: npt.NDArray[np.void],
+    rates: Rates,
+    digests: Digests,
+    mapped: Mapped | None = None,
+) -> Decided:
     """Those of some records that have a decision of their own, DECIDED (n,), in their order."""
-    requests = decode(records).requests
+    requests = decode(records, mapped=mapped).requests
     offsets = np.array([request.source.offset for request in requests], np.int64)
     places = np.searchsorted(verdicts["offset"], offsets)
     has = places < len(verdicts)

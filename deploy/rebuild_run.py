@@ -17,6 +17,7 @@ from pathlib import Path
 from assay.agents.rebuild import Counts, Difference, Refold, difference, first_mark, last_records, rows_to_publish
 from assay.deploy.progress_bars import Report
 from assay.deploy.rebuild_log import Log, Span, Until, dead_letters, has_dead_letter, spans
+from assay.schemas.mapping_file import load_mapping
 from assay.schemas.source import OutRecord
 from assay.streams.ownership import owned_publishers
 from assay.streams.settings import Settings
@@ -57,7 +58,14 @@ async def rebuild(settings: Settings, until: Until, *, dry_run: bool, report: Re
                 report("reading", partition + 1, source.partitions)
             states = {partition: before.state(partition) for partition in range(source.partitions)}
             wanted = await spans(log, states, source, until)
-            refold = Refold(after, rates, settings.digests(), source, {span.partition: span.end for span in wanted})
+            refold = Refold(
+                after,
+                rates,
+                settings.digests(),
+                source,
+                {span.partition: span.end for span in wanted},
+                mapped=load_mapping(settings.mapping),
+            )
             counts = await _fold(log, settings, refold, wanted, report)
             rebuilt = [Rebuilt(s, counts[s.partition], difference(before, after, s.partition)) for s in wanted]
             if not dry_run:

@@ -71,7 +71,7 @@ async def measure(stand: Stand, rate: int, plan: LatencyPlan, prefix: str) -> La
         with assay_workers(stand, prefix, plan.workers) as workers:
             for worker in workers:
                 await worker.ready()
-            summary, cpu_s = await _load(stand, rate, plan, prefix, workers)
+            summary, cpu_s = await load_with(stand, rate, plan, prefix, workers)
             metrics = "\n".join([await worker.metrics() for worker in workers])
         decisions = await read_decisions(settings)
     if summary["p50_ms"] is None:
@@ -90,7 +90,7 @@ async def measure(stand: Stand, rate: int, plan: LatencyPlan, prefix: str) -> La
     )
 
 
-async def _load(
+async def load_with(
     stand: Stand, rate: int, plan: LatencyPlan, prefix: str, workers: Sequence[AssayWorker]
 ) -> tuple[dict[str, Any], float]:
     """The summary of a run, and the CPU seconds of the workers meanwhile."""

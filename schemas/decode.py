@@ -29,6 +29,7 @@ from assay.schemas.limits import (
     MAX_KEY_BYTES,
     MAX_VALUE_BYTES,
 )
+from assay.schemas.mapping import Mapped, media_type_of
 from assay.schemas.refusal import Refusal
 from assay.schemas.refused import TOKEN_EXPECTED, RefusalCode, Refused
 from assay.schemas.source import Source, SourceRecord
@@ -89,8 +90,7 @@ PARSERS: dict[str, Parser] = {"": parse_json, "application/json": parse_json, ST
 
 @lru_cache(MAX_CACHED_HEADER_FORMS)
 def _parser(content_type: bytes) -> Parser:
-    media_type = content_type.decode("ascii", "replace").split(";", 1)[0].strip().lower()
-    parser = PARSERS.get(media_type)
+    parser = PARSERS.get(media_type_of(content_type))
     if parser is None:
         known = ", ".join(name for name in PARSERS if name)
         raise Refused(RefusalCode.CONTENT_TYPE, CONTENT_TYPE_HEADER, f"one of {known}")
@@ -102,12 +102,16 @@ Signed = Callable[[SourceRecord], Refused | None]
 
 
 def decode(
-    records: Sequence[SourceRecord], card_number_exempt: frozenset[str] = frozenset(), signed: Signed | None = None
+    records: Sequence[SourceRecord],
+    card_number_exempt: frozenset[str] = frozenset(),
+    signed: Signed | None = None,
+    mapped: Mapped | None = None,
 ) -> Decoded:
     """Read and validate records.
 
     `card_number_exempt` names fields by their path ("merchant.id", "attributes.order") and headers whose numbers may look
     like card numbers; a record's key goes with "user_id". `signed` is asked of what is a transaction.
+    `mapped` makes transactions of what comes in another shape.
     """
     opened: list[tuple[int, SourceRecord, Envelope]] = []
     bodies: list[object] = []
@@ -119,13 +123,19 @@ def decode(
             continue
         try:
             envelope = read_headers(record.headers, record.timestamp)
-            body = _open(record, record.value, envelope, card_number_exempt)
+            body = _open(record, record.value, envelope, card_number_exempt, mapped)
         except Refused as refused:
             worst = _worst(record, refused, card_number_exempt)
             refusals[index] = _refusal(record, worst, worst.address, None)
-        else:
-            opened.append((index, record, envelope))
-            bodies.append(body)
+            continue
+        if mapped is not None and mapped.takes(envelope.content_type):
+            try:
+                body = mapped(body)
+            except Refused as refused:
+                refusals[index] = _refusal(record, refused, envelope.address, None)
+                continue
+        opened.append((index, record, envelope))
+        bodies.append(body)
     requests: list[Request] = []
     for (index, record, envelope), body, outcome in zip(opened, bodies, _validate(bodies), strict=True):
         request = outcome if isinstance(outcome, Refused) else _request(record, envelope, outcome)
@@ -138,12 +148,14 @@ def decode(
     return Decoded(requests, [refusals[index] for index in sorted(refusals)], tombstones)
 
 
-def body_of(record: SourceRecord) -> object:
-    """The parsed body of one record. Raises Refused, for a card number before all else."""
+def body_of(record: SourceRecord, mapped: Mapped | None = None) -> object:
+    """The parsed body of one record, in our shape. Raises Refused, for a card number before all else."""
     try:
-        return _open(record, record.value or b"", read_headers(record.headers, record.timestamp), frozenset())
+        envelope = read_headers(record.headers, record.timestamp)
+        body = _open(record, record.value or b"", envelope, frozenset(), mapped)
     except Refused as refused:
         raise _worst(record, refused, frozenset()) from None
+    return mapped(body) if mapped is not None and mapped.takes(envelope.content_type) else body
 
 
 def user_in(body: object) -> bytes | None:
@@ -175,7 +187,7 @@ def _request(record: SourceRecord, envelope: Envelope, transaction: Transaction)
     )
 
 
-def _open(record: SourceRecord, value: bytes, envelope: Envelope, exempt: frozenset[str]) -> object:
+def _open(record: SourceRecord, value: bytes, envelope: Envelope, exempt: frozenset[str], mapped: Mapped | None) -> object:
     """The parsed body of a record that may be read. Raises Refused."""
     address, key = envelope.address, record.key or b""
     if len(value) > MAX_VALUE_BYTES:
@@ -183,7 +195,8 @@ def _open(record: SourceRecord, value: bytes, envelope: Envelope, exempt: frozen
     if len(key) > MAX_KEY_BYTES:
         raise Refused(RefusalCode.TOO_LARGE, "key", f"at most {MAX_KEY_BYTES} bytes", address)
     try:
-        body = _parser(envelope.content_type)(value)
+        theirs = mapped is not None and mapped.names(envelope.content_type)
+        body = (parse_json if theirs else _parser(envelope.content_type))(value)
     except Refused as refused:
         refused.address = address
         raise

@@ -5,7 +5,8 @@
     ├── InputError            a file that somebody gave us
     │   ├── BundleError       ... a model bundle
     │   ├── RulesError        ... a rules file
-    │   └── RatesError        ... a file of exchange rates
+    │   ├── RatesError        ... a file of exchange rates
+    │   └── MappingError      ... a file that maps somebody else's transactions to ours
     ├── ServiceError          Kafka or Redis is not there, or a port is taken
     │   └── NoTopic           ... or a topic
     ├── TopologyError         topics or partitions are not what the state was built from
@@ -55,6 +56,10 @@ class RulesError(InputError):
 
 class RatesError(InputError):
     """A rates file can't be used."""
+
+
+class MappingError(InputError):
+    """A mapping file can't be used."""
 
 
 class ServiceError(AssayError):

@@ -101,6 +101,8 @@ MAX_WAITING_CALLS = 10_000
 CALLS_REMEMBERED = 50_000  # that have ended: tells a late reply and a second one from a stranger's
 
 # A file that was given
+MAX_MAPPING_BYTES = 256 * 1024
+MAX_MAPPED_FIELDS = 64
 MAX_RULES_FILE_BYTES = 1024 * 1024
 MAX_RULES = 256
 MAX_PREDICATE_CHARACTERS = 4_096

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from assay.schemas.decode import body_of, user_in
 from assay.schemas.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES
+from assay.schemas.mapping import Mapped
 from assay.schemas.refusal import record_digest
 from assay.schemas.refused import RefusalCode, Refused
 from assay.schemas.source import ORIGIN_HEADER, WITHHELD_HEADER, Origin, Source, SourceRecord
@@ -27,18 +28,19 @@ class Copy(NamedTuple):
     appended_ms: int  # of the record that it was made from
 
 
-def copy_of(record: SourceRecord, hash_key: bytes) -> Copy:
+def copy_of(record: SourceRecord, hash_key: bytes, mapped: Mapped | None = None) -> Copy:
     """What goes into the internal topic for a record.
 
     What will be refused goes as it is, but for two things: of what is beyond a bound there is one byte too many and no more,
-    and what holds a card number is withheld, with a digest of the record in its place that `hash_key` keys.
+    and what holds a card number is withheld, with a digest of the record in its place that `hash_key` keys. `mapped` tells the
+    user of what comes in another shape; its value goes as it is.
     """
     origin = (ORIGIN_HEADER, Origin(Source(record.topic, record.partition, record.offset), record.timestamp).header())
     headers: Headers = [(name, value) for name, value in record.headers if name not in _OURS]
     if record.value is None:
         return Copy(None, record.key, None, [origin], record.timestamp)
     try:
-        user = user_in(body_of(record))
+        user = user_in(body_of(record, mapped))
     except Refused as refused:
         if refused.code is RefusalCode.CARD_NUMBER:
             withheld = b"%b %b" % (refused.field.encode(), record_digest(record, hash_key))

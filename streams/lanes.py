@@ -11,6 +11,7 @@ from aiokafka.structs import ConsumerRecord
 
 from assay.schemas import limits
 from assay.schemas.errors import Fenced, PublishError, TopologyError
+from assay.schemas.mapping import Mapped
 from assay.schemas.rekeyed import copy_of
 from assay.schemas.source import ORIGIN_HEADER, OutRecord, origin_of
 from assay.streams.claims import Claim, claim
@@ -44,7 +45,9 @@ class Lane:
         partitions: int,
         publisher: Publisher,
         metrics: Metrics,
+        mapped: Mapped | None = None,
     ) -> None:
+        self._mapped = mapped
         self.source, self.next = source, 0
         self._client, self._options, self._partitions, self._publisher = client, options, partitions, publisher
         self._topic, self._deadline = settings.transactions, settings.publish_timeout_s
@@ -97,7 +100,7 @@ class Lane:
         fresh = [record for record in records if record.offset not in self._done]
         if len(fresh) < len(records):
             self._done.difference_update(record.offset for record in records)
-        copies = [copy_of(record, self._hash_key) for record in fresh]
+        copies = [copy_of(record, self._hash_key, self._mapped) for record in fresh]
         own = self.source.partition % self._partitions
         where = partitions_of_keys([each.user or b"" for each in copies], self._partitions).tolist()
         batches: dict[tuple[str, int], list[OutRecord]] = {}

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -17,6 +17,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import CommitFailedError, IllegalStateError
 
 from assay.schemas.limits import MAX_WAITING_RECORDS
+from assay.schemas.mapping import Mapped
 from assay.streams.ending import end_process
 from assay.streams.header_names import read_any_header_name
 from assay.streams.kafka import client_options
@@ -40,9 +41,18 @@ class Rekeyer(ConsumerRebalanceListener):
     Args:
         partitions: of the topic of the copies.
         max_bytes: by topic, as `Publisher` takes it.
+        mapped: as `decode` takes it.
     """
 
-    def __init__(self, settings: Settings, partitions: int, max_bytes: Mapping[str, int], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        partitions: int,
+        max_bytes: Mapping[str, int],
+        metrics: Metrics,
+        mapped: Mapped | None = None,
+    ) -> None:
+        self._mapped = mapped
         self._settings, self._partitions, self._metrics = settings, partitions, metrics
         self._options, deadline = client_options(settings), settings.publish_timeout_s
         self._publisher = partial(
@@ -98,7 +108,9 @@ class Rekeyer(ConsumerRebalanceListener):
 
     async def _take(self, where: TopicPartition) -> None:
         """In this order: fence, then ask what is committed. What a former owner could still copy would not be seen else."""
-        lane = Lane(where, self._settings, self._client, self._options, self._partitions, self._publisher(), self._metrics)
+        lane = Lane(
+            where, self._settings, self._client, self._options, self._partitions, self._publisher(), self._metrics, self._mapped
+        )
         await lane.take()
         committed = await self._consumer.committed(where)
         earliest = (await self._consumer.beginning_offsets([where]))[where]
@@ -143,8 +155,8 @@ class Rekeyer(ConsumerRebalanceListener):
 class RekeyingThread:
     """A re-keyer beside a worker, in a thread with an event loop of its own: it waits for nothing that the worker computes."""
 
-    def __init__(self, settings: Settings, partitions: int, max_bytes: Mapping[str, int], metrics: Metrics) -> None:
-        self._make = partial(Rekeyer, settings, partitions, max_bytes, metrics)
+    def __init__(self, make: Callable[[], Rekeyer]) -> None:
+        self._make = make
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="rekeying", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -76,6 +76,9 @@ class Settings(BaseSettings):
         description="How models are computed, else as the bundle says: by our compiled walk, or XGBoost on the CPU or a GPU.",
     )
     rules: Path | None = Field(None, description="Rules file (YAML); the starter set when absent.")
+    mapping: Path | None = Field(
+        None, description="File that maps transactions of another shape to ours (YAML); the same on every worker."
+    )
     rates: Path | None = Field(None, description="Exchange rates (CSV); the illustrative table when absent.")
     control_share: float = Field(
         0.0,

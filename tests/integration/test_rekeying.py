@@ -28,11 +28,25 @@ from .worker_process import WorkerProcess
 pytestmark = [pytest.mark.services, pytest.mark.asyncio(loop_scope="module")]
 CARD = "4111111111111111"
 START_MS = 1_767_225_600_000
+ACME = "application/vnd.acme+json"
+MAPPING = f"""\
+content_types: [{ACME}]
+fields:
+  transaction_id: ref
+  user_id: customer.id
+  amount: {{from: cents, as: minor_units}}
+  currency: {{constant: EUR}}
+  timestamp: {{from: at, as: epoch_seconds}}
+  merchant.id: {{constant: acme}}
+"""
 
 
 @pytest.fixture(scope="module")
 def worker(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     """A worker that re-keys, and commits so seldom that nothing is committed when it is killed."""
+    mapping = tmp_path_factory.mktemp("mapping") / "acme.yaml"
+    mapping.write_text(MAPPING)
+    environment |= {"ASSAY_MAPPING": str(mapping)}
     environment |= {"ASSAY_REKEY": "true", "ASSAY_COMMIT_INTERVAL_S": "60", "ASSAY_SESSION_TIMEOUT_S": "6"}
     process = WorkerProcess("worker", tmp_path_factory.mktemp("worker"), environment)
     process.start()
@@ -116,6 +130,18 @@ async def test_i7_a_card_number_does_not_get_into_the_internal_topic(topics: Top
     assert headers["assay-error-detail"].startswith(b"instrument.id")
     assert len(headers["assay-digest"]) == 64
     assert not any(CARD.encode() in (record.value or b"") for record in await copies(topics, environment))
+
+
+async def test_transactions_in_another_shape_are_mapped_and_lie_with_their_user(topics: Topics) -> None:
+    body = {"ref": "acme-1", "customer": {"id": "mapped-1"}, "cents": 999, "at": START_MS // 1000}
+    headers = [("content-type", ACME.encode())]
+    await topics.send(orjson.dumps(body), key=b"acme-1", headers=headers, partition=0)
+    refused = await topics.send(orjson.dumps(body | {"cents": "9.99"}), key=b"acme-2", headers=headers, partition=0)
+    await decided(topics, {"acme-1": refused}, at_least=1)
+    [record] = decisions_of(topics, {"acme-1": refused})
+    assert (record.key, record.partition) == (b"mapped-1", partition_of(b"mapped-1", PARTITIONS))
+    [letter] = await topics.until(lambda: letters_of(topics, refused), "its dead letter")
+    assert dict(letter.headers)["assay-error-detail"].startswith(b"amount: expected a whole number of minor units at cents")
 
 
 def letters_of(topics: Topics, source: Source) -> list[ConsumerRecord]:

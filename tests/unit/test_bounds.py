@@ -28,6 +28,7 @@ from . import (
     test_bounds_signatures,
     test_lanes,
     test_limits,
+    test_mapping,
 )
 
 BESIDE = (
@@ -43,6 +44,7 @@ BESIDE = (
     test_bounds_risk,
     test_lanes,
     test_limits,
+    test_mapping,
     test_bounds_signatures,
 )
 APPENDED_MS = 1_772_362_800_000
