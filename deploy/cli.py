@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rebuild": ("rebuild", "Make profiles or entity windows anew from transactions."),
     "parity": ("parity", "Compare a run with its offline replay, bit for bit."),
     "keys": ("keys", "Make keys to sign with, and show their public halves."),
-    "acls": ("acls_command", "What each role may do at the brokers and at Redis, as commands for their tools."),
+    "acls": ("acls_command", "What each role may do at Kafka and Redis, as commands."),
     "mapping": ("mapping_command", "Try a file that maps other transactions to ours."),
     "doctor": ("doctor", "Check everything Assay depends on, and say what to mend."),
 }
