@@ -26,6 +26,7 @@ from assay.streams.metrics import Metrics
 from assay.streams.read_back import Said
 from assay.streams.replies import Reply
 from assay.streams.settings import Settings
+from assay.streams.tracing import BatchSpans, Tracing
 from assay.tables.partition_state import Earlier
 
 log = logging.getLogger("assay.score")
@@ -49,6 +50,7 @@ class Prepared:
     replies: list[Reply] = field(default_factory=list)
     appended_ms: list[int] = field(default_factory=list)  # of the transactions that were judged
     unknown: list[Repeat] = field(default_factory=list)  # their decision is not in memory
+    spans: BatchSpans | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class Answers:
         decided_by: Callable[[], tuple[str, int]],
         dead_letter_bytes: int = MAX_PUBLISHED_BATCH_BYTES,
         signing_key: SigningKey | None = None,
+        tracing: Tracing | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._decisions_topic, self._dead_letters_topic = settings.decisions, settings.dead_letters
@@ -117,13 +120,15 @@ class Answers:
         self._rekeyed = settings.rekey
         self._hash_key = settings.hash_key.get_secret_value().encode()
         self._metrics, self._decided_by, self._clock = metrics, decided_by, clock
-        self._signing_key = signing_key
+        self._signing_key, self._tracing = signing_key, tracing
         self._type_id = None if settings.reply_type_id is None else settings.reply_type_id.encode()
         self._dead_letter_bytes = min(dead_letter_bytes, MAX_PUBLISHED_BATCH_BYTES)
 
-    def prepare(self, decoded: Decoded, recalled: Recalled, verdicts: Verdicts) -> Prepared:
-        """Records for every request and refusal of a micro-batch, in the order of their sources."""
+    def prepare(self, decoded: Decoded, recalled: Recalled, verdicts: Verdicts, began_ns: int) -> Prepared:
+        """Records for every request and refusal of a micro-batch that began then (epoch), in the order of their sources."""
         prepared = Prepared()
+        if self._tracing is not None:
+            prepared.spans = self._tracing.begin(recalled.requests, verdicts.tier, began_ns)
         decisions = iter(self.encode(recalled.judged_requests, verdicts))
         limited = self._limited(recalled)
         for position, (request, judged) in enumerate(zip(recalled.requests, recalled.judged.tolist(), strict=True)):
@@ -150,6 +155,8 @@ class Answers:
         now_ms = self._clock() * 1000
         self._metrics.latency.observe([(now_ms - appended) / 1000 for appended in prepared.appended_ms])
         self._replies.send(prepared.replies)
+        if prepared.spans is not None:
+            prepared.spans.end()
 
     def encode(self, requests: Sequence[Request], verdicts: Verdicts) -> list[bytes]:
         """The decisions of requests just judged, as bytes."""

@@ -31,6 +31,7 @@ from assay.streams.metrics import Metrics
 from assay.streams.micro_batches import MicroBatch, WaitingRecords
 from assay.streams.read_back import ReadBack
 from assay.streams.settings import Settings
+from assay.streams.tracing import Tracing
 
 
 class Core:
@@ -44,6 +45,7 @@ class Core:
         producer_keys: of whose transactions signatures are verified; None where nobody's are.
         signing_key: signs decisions; None where nothing does.
         mapped: makes transactions of what comes in another shape.
+        tracing: makes spans; None where nobody does.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Core:
         producer_keys: Keys | None = None,
         signing_key: SigningKey | None = None,
         mapped: Mapped | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._ports, self._in_force, self.waiting = ports, in_force, waiting
         self._membership = ports.membership
@@ -73,7 +76,7 @@ class Core:
             settings, in_force, self._said, self._recent, ports.log, ports.replies, metrics,
             Placement(partitions, metrics, time.monotonic),
             decided_by=lambda: (name, self._membership.generation), dead_letter_bytes=dead_letter_bytes,
-            signing_key=signing_key,
+            signing_key=signing_key, tracing=tracing,
         )  # fmt: skip
         self._repeats = Repeats(
             ports.decisions, self.answers, self._acknowledgements, self._membership.commit, self._judge_anew

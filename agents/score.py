@@ -61,6 +61,7 @@ class Scorer:
 
     async def score(self, batch: MicroBatch) -> None:
         """One micro-batch, from records to acknowledged decisions. Raises PublishError: then the process must end."""
+        began_ns = time.time_ns()
         self._metrics.batch_size.observe(len(batch.records))
         with self._metrics.timed("decode"):
             decoded = decode(batch.records, signed=self._signed, mapped=self._mapped)  # 1
@@ -83,7 +84,7 @@ class Scorer:
             verdicts = self._judge(recalled, features, windows)  # 5
         async with self._publishing.turn(batch.number):
             with self._metrics.timed("answer"):
-                answers = self._answers.prepare(decoded, recalled, verdicts)
+                answers = self._answers.prepare(decoded, recalled, verdicts, began_ns)
             with self._metrics.timed("publish"):
                 await self._answers.publish(answers)  # 6
             self._learner.decided(recalled, verdicts)

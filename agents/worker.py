@@ -39,6 +39,7 @@ from assay.streams.replies import Replies
 from assay.streams.settings import Settings
 from assay.streams.source_log import SourceLog
 from assay.streams.topics import Topics
+from assay.streams.tracing import tracing_of
 from assay.tables import fold
 from assay.tables.batch_rows import BatchRows
 from assay.tables.entities import Entities
@@ -89,6 +90,7 @@ class Worker:
             settings, topics, self.evidence, metrics,
             generation=lambda: self.generation, finished=self._finished, may_write=lambda: self.app.consumer.is_member(),
         )  # fmt: skip
+        self.tracing = tracing_of(settings, metrics)
         self.source = SourceLog(self.app, options, settings.transactions, settings.publish_timeout_s)
         mapped, partitions = load_mapping(settings.mapping), topics.transactions.partitions
         rekeyer = partial(Rekeyer, settings, partitions, topics.max_bytes, metrics, mapped)
@@ -97,7 +99,7 @@ class Worker:
             settings, in_force, self._ports(options), metrics,
             name=self.name, changelog=settings.changelog, partitions=topics.transactions.partitions,
             waiting=self.app.waiting, dead_letter_bytes=topics.max_bytes[settings.dead_letters],
-            producer_keys=self.producer_keys, signing_key=signing_key, mapped=mapped,
+            producer_keys=self.producer_keys, signing_key=signing_key, mapped=mapped, tracing=self.tracing,
         )  # fmt: skip
         self.http = HttpPort(
             settings.http_host, settings.http_port, metrics.registry,
@@ -188,6 +190,8 @@ class Worker:
             self.log_publisher, self.changelog_publisher, self.ownership, self.entities, self.reader, self.source, self.http
         )  # fmt: skip
         await asyncio.gather(*(part.close() for part in parts))
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close, CLOSE_TIMEOUT_S)
 
     def refresh(self) -> None:
         """Bring the gauges up to date."""

@@ -94,6 +94,9 @@ MAX_WAITING_REPLY_BATCHES = 256
 MAX_WAITING_UNKNOWN_REPLIES = 1_024  # whose topic is being looked for
 MAX_WAITING_REPEATS = 1_024  # whose decision is read back from the topic; they are kept beside the rows, in one record
 MAX_WAITING_LOG_LINES = 10_000
+MAX_WAITING_SPANS = 8_192
+MAX_SPANS_AT_ONCE = 512  # of one export
+SPAN_EXPORT_TIMEOUT_S = 2.0
 MAX_LOG_KINDS = 1_000  # of lines that are told apart, so that repeated ones are let through seldom
 
 # A client that waits for decisions

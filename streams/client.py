@@ -8,6 +8,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from decimal import Decimal
 from typing import Any, Self
 
@@ -15,10 +16,11 @@ import orjson
 
 from assay.schemas.decision import Decision, read_reply
 from assay.schemas.errors import AssayError, DecisionRefused, DecisionTimeout, ServiceError
-from assay.schemas.headers import TIMEOUT_HEADER
+from assay.schemas.headers import TIMEOUT_HEADER, Header
 from assay.schemas.signature import SIGNATURE_HEADER, BadSignature, SigningKey, VerifyingKey, verify
 from assay.schemas.source import CONFLICT_HEADER, REPLAY_HEADER, SourceRecord
 from assay.schemas.transaction import Transaction
+from assay.streams.call_tracing import call_tracing
 from assay.streams.exchange import Exchange, KafkaExchange
 from assay.streams.kafka import client_options
 from assay.streams.settings import Settings
@@ -59,6 +61,7 @@ class DecisionClient:
         exchange: Exchange | None = None,
     ) -> None:
         self._signing_key, self._decision_keys = signing_key, decision_keys
+        self._tracing = call_tracing(transactions_topic)
         self._exchange: Exchange = exchange or KafkaExchange(
             {"bootstrap_servers": bootstrap, **(options or {})},
             transactions_topic=transactions_topic,
@@ -128,6 +131,20 @@ class DecisionClient:
         if self._failure is not None:
             raise self._failure
         key, value = _encode(transaction)
+        with self._tracing.call(headers) if self._tracing else nullcontext(headers) as asked:
+            record = await self._ask(key, value, asked, deadline, timeout)
+        marks = {name for name, _ in record.headers}
+        self.repeats += REPLAY_HEADER in marks
+        if CONFLICT_HEADER in marks:
+            self.conflicts += 1
+            log.warning("this decision is of another payload: its transaction id was sent before with other contents")
+        decision = _decision(record)
+        if self._decision_keys is not None and not _is_of(decision, value):
+            raise ServiceError("the reply is a signed decision on another transaction", mend="see who else writes there")
+        return decision
+
+    async def _ask(self, key: bytes, value: bytes, headers: Sequence[Header], deadline: float, timeout: float) -> SourceRecord:
+        """The reply; `deadline` is on the clock of the event loop, `timeout` what it was at first."""
         correlation, reply = self._waiters.register()  # before the send, or a quick reply would find nobody
         patience = max(1, int(timeout * 1000 * _SHARE_FOR_WORKER))
         own = [(CORRELATION_HEADER, correlation), (TIMEOUT_HEADER, b"%d" % patience)]
@@ -138,22 +155,13 @@ class DecisionClient:
             async with asyncio.timeout_at(deadline):
                 delivery = await self._exchange.send(key, value, [*own, *headers])
                 delivery.add_done_callback(lambda done: self._delivered(correlation, done))
-                record = await reply
+                return await reply
         except TimeoutError:
             raise _too_late(timeout) from None
         finally:
             self._waiters.give_up(correlation)
             if delivery is not None:
                 delivery.cancel()  # what has not left by now is of use to nobody
-        marks = {name for name, _ in record.headers}
-        self.repeats += REPLAY_HEADER in marks
-        if CONFLICT_HEADER in marks:
-            self.conflicts += 1
-            log.warning("this decision is of another payload: its transaction id was sent before with other contents")
-        decision = _decision(record)
-        if self._decision_keys is not None and not _is_of(decision, value):
-            raise ServiceError("the reply is a signed decision on another transaction", mend="see who else writes there")
-        return decision
 
     def _delivered(self, correlation: bytes, done: "asyncio.Future[Any]") -> None:
         error = None if done.cancelled() else done.exception()
@@ -168,6 +176,8 @@ class DecisionClient:
                         self.untrusted += 1
                         continue
                     self._waiters.answer(_correlation(record), record)
+                    if self._tracing is not None:
+                        self._tracing.answered(record)
         except Exception as error:  # whatever it was: callers must not wait for what nobody reads
             failure = error if isinstance(error, AssayError) else ServiceError(f"replies can't be read: {error!r}")
             self._failure = failure

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 
 from assay.schemas.errors import ServiceError
 
@@ -54,9 +54,11 @@ class HttpPort:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    async def _metrics(self, request: web.Request) -> web.Response:
+        """In the format that is asked for: exemplars are in OpenMetrics alone."""
         self._refresh()
-        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
 
     async def _health(self, request: web.Request) -> web.Response:
         problem = self._checks[request.path]()

@@ -17,7 +17,7 @@ from assay.schemas import limits
 
 FLUSH_TIMEOUT_S = 1.0
 # Services of Faust's log under the names of our own modules that subclass them.
-LIBRARIES = ("faust", "mode", "aiokafka", "assay.streams.transport", "assay.tables.profile_table")
+LIBRARIES = ("faust", "mode", "aiokafka", "opentelemetry", "assay.streams.transport", "assay.tables.profile_table")
 REPEATED_EVERY_S = 5.0
 
 

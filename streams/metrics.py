@@ -9,6 +9,7 @@ import numpy.typing as npt
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 STAGES = ("decode", "recall", "profiles", "entities", "models", "answer", "publish", "remember")
 STAGE_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
@@ -30,18 +31,26 @@ class BatchHistogram(Collector):
         self._name, self._documentation, self._bounds = name, documentation, np.array(buckets)
         self._counts = np.zeros(len(buckets) + 1, np.int64)
         self._sum = 0.0
+        self._exemplars: dict[int, Exemplar] = {}  # the latest of each bucket
 
     def observe(self, values: Sequence[float] | npt.NDArray[np.float64]) -> None:
         observed = np.asarray(values, np.float64)
         self._counts += np.bincount(np.searchsorted(self._bounds, observed), minlength=len(self._counts))
         self._sum += float(observed.sum())
 
+    def exemplify(self, value: float, trace_id: str, now_s: float) -> None:
+        """Name a trace that shows what an observation of that size was made of, at `now_s` (epoch)."""
+        self._exemplars[int(np.searchsorted(self._bounds, value))] = Exemplar({"trace_id": trace_id}, value, now_s)
+
     def collect(self) -> Iterator[HistogramMetricFamily]:
         upper = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
         cumulated: Iterable[float] = np.cumsum(self._counts).astype(float)
-        yield HistogramMetricFamily(
-            self._name, self._documentation, buckets=list(zip(upper, cumulated, strict=True)), sum_value=self._sum
-        )
+        shown = (self._exemplars.get(place) for place in range(len(upper)))
+        buckets = [
+            (bound, count) if exemplar is None else (bound, count, exemplar)
+            for bound, count, exemplar in zip(upper, cumulated, shown, strict=True)
+        ]
+        yield HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=self._sum)
 
 
 class Metrics:
@@ -171,6 +180,7 @@ class Metrics:
             LATENCY_BUCKETS,
         )
         registry.register(self.latency)
+        self.spans = Counter("assay_spans", "Spans by what became of them.", ("result",), registry=registry)
         self.lag = Gauge("assay_lag_records", "Records appended and not yet committed.", ("partition",), registry=registry)
         self.recovery_remaining = Gauge(
             "assay_recovery_remaining_records", "Changelog records still to be read before scoring.", registry=registry

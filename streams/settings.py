@@ -198,6 +198,16 @@ class Settings(BaseSettings):
         None, description="Private Ed25519 key (PEM) that signs decisions and replies; unsigned when absent."
     )
 
+    # -- tracing
+    tracing_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="Where spans go, as OTLP over HTTP: http://HOST:4318/v1/traces. None are made when absent.",
+    )
+    tracing_ratio: float = Field(
+        0.0, ge=0, le=1, description="Share of the transactions without a `traceparent` that are traced."
+    )
+
     # -- logs
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
     log_format: Literal["auto", "json", "pretty"] = Field("auto", description="auto: pretty on a terminal, else JSON lines.")
