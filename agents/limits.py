@@ -15,6 +15,7 @@ from assay.models.judge import Verdicts
 from assay.models.reasons import Reason
 from assay.schemas import limits
 from assay.schemas.decision import Action, Tier
+from assay.schemas.signature import SIGNATURE_HEADER, claimed_kid
 from assay.schemas.source import SourceRecord
 from assay.streams.metrics import Metrics
 from assay.streams.settings import Settings
@@ -139,9 +140,10 @@ def limits_of(settings: Settings, metrics: Metrics) -> Limits | None:
 
 
 def _named(records: Sequence[SourceRecord], header: str) -> dict[tuple[int, int], bytes]:
-    """{(partition, offset): what the last header of that name says}; those without it are left out."""
+    """{(partition, offset): what the last header of that name says; of a signature, whose key}; those without are left out."""
+    named = claimed_kid if header == SIGNATURE_HEADER else bytes
     return {
-        (record.partition, record.offset): value
+        (record.partition, record.offset): named(value)
         for record in records
         for name, value in record.headers
         if name == header and value

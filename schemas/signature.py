@@ -74,6 +74,15 @@ def verify(token: bytes, value: bytes, keys: Mapping[str, VerifyingKey], *, topi
     return str(said.kid)
 
 
+def claimed_kid(token: bytes) -> bytes:
+    """Whose a detached JWS says that it is, which `verify` proves; empty where it doesn't say."""
+    try:
+        kid = _read_protected(token[:MAX_SIGNATURE_BYTES].partition(b".")[0]).kid
+    except BadSignature:
+        return b""
+    return kid.encode(errors="replace") if isinstance(kid, str) else b""
+
+
 def attached(token: bytes) -> tuple[bytes, bytes]:
     """The payload of a compact JWS that has one, and the detached JWS of it. Raises BadSignature."""
     try:

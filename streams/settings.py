@@ -14,28 +14,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from assay.schemas import limits
 from assay.schemas.errors import SettingError
+from assay.streams.settings_checks import check_together
 from assay.tables.digests import Digests
 from assay.tables.keyspace import Keyspace
-
-
-def check_credentials(settings: "Settings") -> None:
-    """What the protocol needs is there, and nothing that it would not use: a secret that is given is meant to be used.
-
-    Raises ValueError.
-    """
-    protocol, bearer = settings.security_protocol, settings.sasl_mechanism == "OAUTHBEARER"
-    sasl, tls = protocol.startswith("SASL"), protocol.endswith("SSL")
-    password = settings.sasl_username is not None and settings.sasl_password is not None
-    if sasl and bearer and settings.sasl_token_file is None:
-        raise ValueError("sasl_token_file is needed with OAUTHBEARER")
-    if sasl and not bearer and not password:
-        raise ValueError("sasl_username and sasl_password are needed with a SASL protocol")
-    if not sasl and (settings.sasl_password is not None or settings.sasl_token_file is not None):
-        raise ValueError(f"SASL credentials are given, and security_protocol {protocol} does not use them")
-    if not tls and settings.ssl_certificate_file is not None:
-        raise ValueError(f"a certificate is given, and security_protocol {protocol} does not use it")
-    if settings.ssl_certificate_file is None and settings.ssl_key_file is not None:
-        raise ValueError("ssl_certificate_file is needed with ssl_key_file")
 
 
 class Settings(BaseSettings):
@@ -160,7 +141,7 @@ class Settings(BaseSettings):
         "ce_source",
         min_length=1,
         max_length=128,
-        description="The header that names the producer; without it all are one.",
+        description="The header that names the producer, `assay-signature` by its key; without it all are one.",
     )
     limited_action: Literal["approve", "review", "decline"] = Field(
         "review", description="What is decided over a limit, without models and rules."
@@ -221,13 +202,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        check_credentials(self)
-        if (self.signatures == "off") != (self.signature_keys_file is None):
-            raise ValueError("signature_keys_file is needed to verify signatures, and for nothing else: set both, or neither")
-        if self.drain_timeout_s >= self.session_timeout_s:
-            raise ValueError("drain_timeout_s must be below session_timeout_s, else the group gives the worker up meanwhile")
-        if self.batch_gather_ms > self.batch_age_ms:
-            raise ValueError("batch_gather_ms must not be above batch_age_ms")
+        check_together(self)
         return self
 
     @classmethod

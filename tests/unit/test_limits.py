@@ -11,6 +11,7 @@ from assay.agents.profiles import Recalled
 from assay.schemas import limits as bounds
 from assay.schemas.decision import Action, Tier
 from assay.schemas.decode import decode
+from assay.schemas.signature import SigningKey
 from assay.schemas.source import SourceRecord
 from assay.streams.metrics import Metrics
 from assay.streams.settings import Settings
@@ -136,3 +137,12 @@ def test_i5_max_buckets_one_more_makes_room_of_the_oldest_where_none_is_full(mon
     buckets = Buckets(rate=1.0, burst=1)
     assert all(buckets.take(b"user-%d" % number, number) for number in range(5))
     assert list(buckets._full_at_us) == [b"user-3", b"user-4"]
+
+
+def test_a_producer_may_be_known_by_the_key_that_it_signs_with() -> None:
+    keys = [SigningKey.make(kid=kid, topic="transactions") for kid in ("one", "other")]
+    signed = [
+        record(payment.value or b"", [key.header(payment.value or b"")], key=payment.key, offset=n, timestamp=payment.timestamp)
+        for n, (payment, key) in enumerate(zip(payments(*"abcdef"), keys * 3, strict=True))
+    ]
+    assert over(of(producer_rate=1.0, producer_burst=2, producer_header="assay-signature"), signed) == [4, 5]

@@ -104,3 +104,11 @@ def test_a_drain_longer_than_the_session_is_refused(monkeypatch):
 def test_a_worker_without_a_name_is_told_apart_by_host_and_process() -> None:
     assert Settings.load(worker_name="blue").decided_by == "blue"
     assert Settings.load().decided_by == f"{socket.gethostname()}-{os.getpid()}"
+
+
+def test_signatures_and_their_keys_go_together(tmp_path):
+    with pytest.raises(SettingError, match="signature_keys_file"):
+        Settings.load(signatures="required")
+    with pytest.raises(SettingError, match="signature_keys_file"):
+        Settings.load(signature_keys_file=tmp_path / "keys.json")
+    assert Settings.load(signatures="present", signature_keys_file=tmp_path / "keys.json").signatures == "present"

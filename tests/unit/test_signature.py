@@ -9,7 +9,7 @@ from joserfc.jwk import ECKey, OKPKey
 
 from assay.schemas.errors import InputError
 from assay.schemas.limits import MAX_SIGNATURE_BYTES
-from assay.schemas.signature import BadSignature, SigningKey, attached, read_keys, to_base64url, unpadded, verify
+from assay.schemas.signature import BadSignature, SigningKey, attached, claimed_kid, read_keys, to_base64url, unpadded, verify
 
 VALUE, TOPIC = b'{"transaction_id":"t-1"}', "transactions"
 KEY = SigningKey.make(kid="shop", topic=TOPIC)
@@ -146,3 +146,11 @@ def test_what_is_no_signature_is_told_by_what_was_expected(token: bytes, expecte
 def test_keys_that_can_not_be_used_are_an_error_that_says_why(document: bytes, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         read_keys(document)
+
+
+@pytest.mark.parametrize(
+    ("token", "kid"),
+    [(TOKEN, b"shop"), (b"", b""), (b"e30..", b""), (b"!", b""), (token_of({"kid": 1}), b""), (b"x" * 5_000, b"")],
+)
+def test_whose_a_signature_says_that_it_is_can_be_read_unproven(token: bytes, kid: bytes) -> None:
+    assert claimed_kid(token) == kid
