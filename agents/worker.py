@@ -20,6 +20,7 @@ from assay.agents.ports import Ports
 from assay.agents.progress import Progress
 from assay.agents.recovery_log import RecoveryLog
 from assay.agents.steer import InForce
+from assay.schemas.answer_format import ANSWER_SCHEMAS
 from assay.schemas.errors import ServiceError
 from assay.schemas.mapping_file import load_mapping
 from assay.schemas.reply_topics import ReplyTopics
@@ -34,6 +35,7 @@ from assay.streams.metrics import Metrics
 from assay.streams.ownership import owned_publishers
 from assay.streams.publisher import Publisher
 from assay.streams.read_back import LogReader
+from assay.streams.registry import SchemaRegistry
 from assay.streams.rekeying import Rekeyer, RekeyingThread
 from assay.streams.replies import Replies
 from assay.streams.settings import Settings
@@ -73,7 +75,10 @@ class Worker:
         keys, signing = settings.signature_keys_file, settings.signing_key_file
         self.producer_keys = None if keys is None else KeyFile(keys)
         signing_key = None if signing is None else read_signing_key(signing)
-        self.replies = Replies(options, ReplyTopics(settings.reply_topics), metrics, signing_key)
+        registry = settings.schema_registry_url
+        self.registry = SchemaRegistry(None if registry is None else registry.get_secret_value(), ANSWER_SCHEMAS)
+        allowed = ReplyTopics(settings.reply_topics)
+        self.replies = Replies(options, allowed, metrics, signing_key, self.registry.ids)
         self.evidence = EvidenceLog(settings.evidence, publisher, in_force, metrics, self._waiting_s)
         self.reader = DecisionReader(options, settings.decisions, LOOKUP_TIMEOUT_S)
         self.entities = Entities(
@@ -163,6 +168,7 @@ class Worker:
             self.log_publisher.start(), self.changelog_publisher.start(), self.ownership.start(),
             self.replies.start(), self._start_entities(),
         )  # fmt: skip
+        self.registry.start()
         self.evidence.start()
         self.core.start()
         self.learner.start()
@@ -187,7 +193,8 @@ class Worker:
         await self.learner.close()  # its last evidence is still to leave
         await asyncio.gather(self.replies.close(CLOSE_TIMEOUT_S), self.evidence.close(CLOSE_TIMEOUT_S))
         parts = (
-            self.log_publisher, self.changelog_publisher, self.ownership, self.entities, self.reader, self.source, self.http
+            self.log_publisher, self.changelog_publisher, self.ownership, self.entities, self.reader, self.source, self.http,
+            self.registry,
         )  # fmt: skip
         await asyncio.gather(*(part.close() for part in parts))
         if self.tracing is not None:

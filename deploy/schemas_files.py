@@ -1,4 +1,4 @@
-"""docs/schemas/*.schema.json, made from the models: `python -m assay.deploy.schemas_files docs/schemas` (`make docs`)."""
+"""docs/schemas/*, made from the models: JSON Schema, Protobuf and AsyncAPI (`python -m assay.deploy.schemas_files FOLDER`)."""
 
 import json
 import sys
@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from assay.deploy.asyncapi import asyncapi
 from assay.schemas.decision import Decision, ErrorReply
 from assay.schemas.evidence import ChangeEvidence, Evidence
+from assay.schemas.json_schema import json_schema
 from assay.schemas.outcome import Outcome
+from assay.schemas.protobuf_file import file_of, proto_text
 from assay.schemas.transaction import Transaction
-
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 # The name of each file -> what reads such a value.
 MODELS: Final[dict[str, type[BaseModel]]] = {
@@ -23,33 +24,31 @@ MODELS: Final[dict[str, type[BaseModel]]] = {
     "evidence": Evidence,
     "change-evidence": ChangeEvidence,
 }
+# The name of each file -> its messages. They keep their places: a Confluent frame tells a message by it.
+PROTOS: Final[dict[str, tuple[type[BaseModel], ...]]] = {
+    "transaction": (Transaction,),
+    "decision": (Decision, ErrorReply),
+    "outcome": (Outcome,),
+    "evidence": (Evidence, ChangeEvidence),
+}
 
 
 def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of one kind of value, by its name in `MODELS`."""
-    schema: dict[str, Any] = _portable(MODELS[name].model_json_schema())
-    return {"$schema": DIALECT} | schema
+    return json_schema(MODELS[name])
 
 
-def schema_file(name: str) -> str:
-    """The same as the text of its file."""
-    return json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n"
+def files() -> dict[str, str]:
+    """The text of every file, by its name."""
+    made = {f"{name}.schema.json": _as_text(schema_of(name)) for name in MODELS}
+    made |= {f"{name}.proto": proto_text(file_of(name, models), models) for name, models in PROTOS.items()}
+    return made | {"asyncapi.json": _as_text(asyncapi())}
 
 
-def _portable(node: Any) -> Any:
-    """Without patterns of Unicode properties, which validators in Python can't compile, and with the first paragraph of
-    descriptions: what follows are examples for those who read the code."""
-    if isinstance(node, list):
-        return [_portable(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    return {
-        name: value.split("\n\n", 1)[0] if name == "description" and isinstance(value, str) else _portable(value)
-        for name, value in node.items()
-        if not (name == "pattern" and isinstance(value, str) and "\\p{" in value)
-    }
+def _as_text(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    for kind in MODELS:
-        (Path(sys.argv[1]) / f"{kind}.schema.json").write_text(schema_file(kind), encoding="utf-8")
+    for name, text in files().items():
+        (Path(sys.argv[1]) / name).write_text(text, encoding="utf-8")

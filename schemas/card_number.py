@@ -61,6 +61,7 @@ _THIRTEEN, _LONGEST = b"0" * 13, 19
 _PART_OF_NUMBER = frozenset((b".", b"e", b"E", b"+", b"-"))  # 4.1E+15 is a card number, as a double writes it
 _GROUPS = re.compile(rb"(?<![0-9])[0-9]{4,8}(?:[ -][0-9]++(?![A-Za-z]))+")  # a letter: the middle of a UUID
 _ESCAPES = [(b"\\u00%02x" % ord(c), c.encode()) for c in "0123456789 -"] + [(b"\\u002D", b"-")]  # of JSON
+_ENDS = [re.compile(ends) for ends in (rb"(?<![0-9])[0-9]", rb"[0-9](?![0-9])", rb"(?<![0-9])[0-9]|[0-9](?![0-9])")]
 _HEXADECIMAL = re.compile(rb"[0-9a-f]{24,}|[0-9A-F]{24,}")
 _IBAN = re.compile(rb"[A-Z]{2}[0-9]{2}[A-Z0-9]{10,30}")
 
@@ -117,16 +118,20 @@ def look_closely(data: bytes) -> bool:
 
 
 def unread_holds_card_number(data: bytes) -> bool:
-    """The same of a body that nobody parses: as its parser might have read it, escapes undone and UTF-16 as ASCII.
+    """The same of a body that nobody parses: as its parser might have read it, escapes undone and UTF-16 as ASCII, and texts
+    of Protobuf.
 
     >>> unread_holds_card_number(rb'{"pan": "\\u0034111111111111111", ')
     True
     """
-    data = data.replace(b"\0", b"")
-    if b"\\u00" in data:
+    plain = data.replace(b"\0", b"")
+    if b"\\u00" in plain:
         for escape, character in _ESCAPES:
-            data = data.replace(escape, character)
-    return holds_card_number(data)
+            plain = plain.replace(escape, character)
+    # In Protobuf a text stands between its length and the next tag, and a byte of these may look like a digit.
+    return any(holds_card_number(each) for each in (plain, data)) or (
+        _THIRTEEN in data.translate(_AS_ZEROS, b" -") and any(look_closely(ends.sub(b"\n", data)) for ends in _ENDS)
+    )
 
 
 def _issued(digits: bytes) -> bool:

@@ -7,16 +7,16 @@ import base64
 from typing import Final
 
 from assay.schemas.card_number import holds_card_number, path_of_card_number, texts
-from assay.schemas.refused import RefusalCode, Refused
+from assay.schemas.protobuf import MEDIA_TYPES as PROTOBUF_TYPES
+from assay.schemas.refused import TOKEN_EXPECTED, RefusalCode, Refused
 
 STRUCTURED: Final = "application/cloudevents+json"
-_TOKEN: Final = "a token: card numbers are never taken, logged or kept"
 
 
 def data_of(event: object) -> object:
-    """The data of an event that was read from JSON.
+    """The data of an event that was read from JSON; as bytes where it is Protobuf.
 
-    Raises Refused where the event is not one of version 1.0 with JSON data, and where an attribute holds a card number. The
+    Raises Refused where the event is not one of version 1.0 with such data, and where an attribute holds a card number. The
     data of a good event is left to be searched as any body is, with the fields that are exempt.
     """
     problem = _problem(event)
@@ -25,11 +25,11 @@ def data_of(event: object) -> object:
     else:
         searched = event  # a dead letter would keep all of it
     if path_of_card_number(texts(searched)) is not None or _hides_card_number(event):
-        raise Refused(RefusalCode.CARD_NUMBER, "value", _TOKEN)
+        raise Refused(RefusalCode.CARD_NUMBER, "value", TOKEN_EXPECTED)
     if problem is not None:
         raise problem
     assert isinstance(event, dict)
-    return event["data"]
+    return _decoded(event) if _media_type(event) in PROTOBUF_TYPES else event["data"]
 
 
 def _problem(event: object) -> Refused | None:
@@ -37,24 +37,34 @@ def _problem(event: object) -> Refused | None:
         return Refused(RefusalCode.MALFORMED, "value", "a CloudEvent: a JSON object")
     if event.get("specversion") != "1.0":
         return Refused(RefusalCode.INVALID, "specversion", '"1.0"')
-    if not _is_json(event.get("datacontenttype")):
-        return Refused(RefusalCode.CONTENT_TYPE, "datacontenttype", "application/json, or none")
-    if "data" not in event:
+    media_type = _media_type(event)
+    if media_type in PROTOBUF_TYPES:
+        if _decoded(event) is None:
+            return Refused(RefusalCode.MISSING, "data_base64", "a transaction in Protobuf, in base64")
+    elif media_type != "application/json":
+        return Refused(RefusalCode.CONTENT_TYPE, "datacontenttype", f"application/json, none, or {PROTOBUF_TYPES[0]}")
+    elif "data" not in event:
         return Refused(RefusalCode.MISSING, "data", "a transaction, as a JSON object")
     return None
 
 
-def _is_json(media_type: object) -> bool:
-    if media_type is None:
-        return True
-    return isinstance(media_type, str) and media_type.split(";", 1)[0].strip().lower() == "application/json"
+def _media_type(event: dict[str, object]) -> str:
+    """Of the data: JSON where nothing is said (JSON event format, 3.1)."""
+    written = event.get("datacontenttype")
+    if written is None:
+        return "application/json"
+    return written.split(";", 1)[0].strip().lower() if isinstance(written, str) else ""
+
+
+def _decoded(event: object) -> bytes | None:
+    encoded = event.get("data_base64") if isinstance(event, dict) else None
+    if not isinstance(encoded, str):
+        return None
+    try:
+        return base64.b64decode(encoded)
+    except ValueError:
+        return None
 
 
 def _hides_card_number(event: object) -> bool:
-    encoded = event.get("data_base64") if isinstance(event, dict) else None
-    if not isinstance(encoded, str):
-        return False
-    try:
-        return holds_card_number(base64.b64decode(encoded))
-    except ValueError:
-        return False
+    return holds_card_number(_decoded(event) or b"")

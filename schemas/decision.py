@@ -19,8 +19,17 @@ from assay.schemas.source import Source
 SCORE_DECIMALS = 6
 
 
-class Action(StrEnum):
-    """What the checkout is told to do. A reader treats one that it does not know as a review."""
+class _OpenEnum(StrEnum):
+    """Values that may become more: a schema names those of today and allows any text, so that nobody's validation fails."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: object, handler: object) -> dict[str, Any]:
+        description = (cls.__doc__ or "").split("\n\n", 1)[0]
+        return {"title": cls.__name__, "description": description, "type": "string", "examples": list(cls)}
+
+
+class Action(_OpenEnum):
+    """What the checkout is told to do: approve, review or decline. A reader treats one that it does not know as a review."""
 
     APPROVE = "approve"
     REVIEW = "review"
@@ -31,7 +40,7 @@ class Action(StrEnum):
         return cls.REVIEW
 
 
-class Tier(StrEnum):
+class Tier(_OpenEnum):
     """How much of the system answered: `Tier.FULL` is the greatest. One that a reader does not know counts as `DEFAULT`.
 
     >>> Tier.FULL > Tier.RULES_ONLY

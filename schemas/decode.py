@@ -6,10 +6,8 @@ that a record may hold raises out of `decode`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
-import jiter
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from assay.schemas.card_number import (
@@ -19,24 +17,15 @@ from assay.schemas.card_number import (
     texts,
     unread_holds_card_number,
 )
-from assay.schemas.cloudevents import STRUCTURED, data_of
-from assay.schemas.headers import CONTENT_TYPE_HEADER, Envelope, Header, ReplyAddress, read_headers
-from assay.schemas.limits import (
-    LATE_AFTER_MS,
-    MAX_CACHED_HEADER_FORMS,
-    MAX_FUTURE_MS,
-    MAX_ID_CHARACTERS,
-    MAX_KEY_BYTES,
-    MAX_VALUE_BYTES,
-)
-from assay.schemas.mapping import Mapped, media_type_of
+from assay.schemas.confluent import MAGIC
+from assay.schemas.formats import AS_JSON, CONTENT_TYPE_HEADER, JSON_READER, Format, Reader, reader_of
+from assay.schemas.headers import Envelope, Header, ReplyAddress, read_headers
+from assay.schemas.limits import LATE_AFTER_MS, MAX_FUTURE_MS, MAX_ID_CHARACTERS, MAX_KEY_BYTES, MAX_VALUE_BYTES
+from assay.schemas.mapping import Mapped
 from assay.schemas.refusal import Refusal
 from assay.schemas.refused import TOKEN_EXPECTED, RefusalCode, Refused
 from assay.schemas.source import Source, SourceRecord
 from assay.schemas.transaction import Transaction
-
-Parser = Callable[[bytes], object]
-"""From a value's bytes to what `Transaction` validates; numbers exact (int, Decimal). Raises ValueError."""
 
 _NOTHING: Final = object()
 _TRANSACTIONS = TypeAdapter(list[Transaction])
@@ -55,7 +44,7 @@ class Request:
     correlation: Header | None
     deadline_ms: int  # epoch
     trace: list[Header]
-    payload: int  # hash of the body as it came, of this process: tells a repeat from a conflict
+    payload: int  # hash of what was sent, of this process: tells a repeat from a conflict
     explain: bool = False  # an approval too
 
     @property
@@ -71,30 +60,6 @@ class Decoded:
     requests: list[Request]
     refusals: list[Refusal]
     tombstones: int
-
-
-def parse_json(value: bytes) -> object:
-    """A JSON body with its numbers exact. Raises ValueError; also for a name that comes twice in one object, since readers
-    differ in which of the two they take."""
-    return jiter.from_json(value, float_mode="decimal", allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True)
-
-
-def parse_event(value: bytes) -> object:
-    """The data of a structured CloudEvent. Raises ValueError, and Refused."""
-    return data_of(parse_json(value))
-
-
-# Media type -> how a body of it is read. An absent content type is "".
-PARSERS: dict[str, Parser] = {"": parse_json, "application/json": parse_json, STRUCTURED: parse_event}
-
-
-@lru_cache(MAX_CACHED_HEADER_FORMS)
-def _parser(content_type: bytes) -> Parser:
-    parser = PARSERS.get(media_type_of(content_type))
-    if parser is None:
-        known = ", ".join(name for name in PARSERS if name)
-        raise Refused(RefusalCode.CONTENT_TYPE, CONTENT_TYPE_HEADER, f"one of {known}")
-    return parser
 
 
 Signed = Callable[[SourceRecord], Refused | None]
@@ -113,7 +78,7 @@ def decode(
     like card numbers; a record's key goes with "user_id". `signed` is asked of what is a transaction.
     `mapped` makes transactions of what comes in another shape.
     """
-    opened: list[tuple[int, SourceRecord, Envelope]] = []
+    opened: list[tuple[int, SourceRecord, Envelope, Reader]] = []
     bodies: list[object] = []
     refusals: dict[int, Refusal] = {}
     tombstones = 0
@@ -123,7 +88,7 @@ def decode(
             continue
         try:
             envelope = read_headers(record.headers, record.timestamp)
-            body = _open(record, record.value, envelope, card_number_exempt, mapped)
+            body, reader = _open(record, record.value, envelope, card_number_exempt, mapped)
         except Refused as refused:
             worst = _worst(record, refused, card_number_exempt)
             refusals[index] = _refusal(record, worst, worst.address, None)
@@ -134,11 +99,11 @@ def decode(
             except Refused as refused:
                 refusals[index] = _refusal(record, refused, envelope.address, None)
                 continue
-        opened.append((index, record, envelope))
+        opened.append((index, record, envelope, reader))
         bodies.append(body)
     requests: list[Request] = []
-    for (index, record, envelope), body, outcome in zip(opened, bodies, _validate(bodies), strict=True):
-        request = outcome if isinstance(outcome, Refused) else _request(record, envelope, outcome)
+    for (index, record, envelope, reader), body, outcome in zip(opened, bodies, _validate(bodies), strict=True):
+        request = outcome if isinstance(outcome, Refused) else _request(record, envelope, reader, body, outcome)
         if signed is not None and not isinstance(request, Refused):
             request = signed(record) or request
         if isinstance(request, Refused):
@@ -152,7 +117,7 @@ def body_of(record: SourceRecord, mapped: Mapped | None = None) -> object:
     """The parsed body of one record, in our shape. Raises Refused, for a card number before all else."""
     try:
         envelope = read_headers(record.headers, record.timestamp)
-        body = _open(record, record.value or b"", envelope, frozenset(), mapped)
+        body, _ = _open(record, record.value or b"", envelope, frozenset(), mapped)
     except Refused as refused:
         raise _worst(record, refused, frozenset()) from None
     return mapped(body) if mapped is not None and mapped.takes(envelope.content_type) else body
@@ -167,45 +132,60 @@ def user_in(body: object) -> bytes | None:
 _AHEAD = f"at most {MAX_FUTURE_MS // 60_000} minutes after the record was appended"
 
 
-def _request(record: SourceRecord, envelope: Envelope, transaction: Transaction) -> Request | Refused:
-    appended_ms = record.timestamp
+def _request(
+    record: SourceRecord, envelope: Envelope, reader: Reader, body: object, transaction: Transaction
+) -> Request | Refused:
+    appended_ms, address, value = record.timestamp, envelope.address, record.value or b""
     age_ms = appended_ms - transaction.timestamp.ms
     if age_ms < -MAX_FUTURE_MS:
         return Refused(RefusalCode.TIMESTAMP_AHEAD, "timestamp", _AHEAD)
+    if address is not None and reader.answer is not None:
+        address = address._replace(format=reader.answer(value))
     return Request(
         Source(record.topic, record.partition, record.offset),
         record.key or b"",
         appended_ms,
         transaction,
         age_ms > LATE_AFTER_MS,
-        envelope.address,
+        address,
         envelope.correlation,
         envelope.deadline_ms,
         envelope.trace,
-        hash(record.value),
+        hash(value if reader.payload is None else reader.payload(value, body)),
         envelope.explain,
     )
 
 
-def _open(record: SourceRecord, value: bytes, envelope: Envelope, exempt: frozenset[str], mapped: Mapped | None) -> object:
-    """The parsed body of a record that may be read. Raises Refused."""
+def _open(
+    record: SourceRecord, value: bytes, envelope: Envelope, exempt: frozenset[str], mapped: Mapped | None
+) -> tuple[object, Reader]:
+    """The parsed body of a record that may be read, and how it was read. Raises Refused."""
     address, key = envelope.address, record.key or b""
     if len(value) > MAX_VALUE_BYTES:
         raise Refused(RefusalCode.TOO_LARGE, "value", f"at most {MAX_VALUE_BYTES} bytes", address)
     if len(key) > MAX_KEY_BYTES:
         raise Refused(RefusalCode.TOO_LARGE, "key", f"at most {MAX_KEY_BYTES} bytes", address)
+    expected = ""
     try:
         theirs = mapped is not None and mapped.names(envelope.content_type)
-        body = (parse_json if theirs else _parser(envelope.content_type))(value)
+        reader = JSON_READER if theirs else reader_of(envelope.content_type, value[:1] == MAGIC)
+        expected = reader.expected
+        body = reader.parse(value)
     except Refused as refused:
         refused.address = address
         raise
     except (ValueError, ArithmeticError):
-        raise Refused(RefusalCode.MALFORMED, "value", "JSON (RFC 8259), no name twice in an object", address) from None
+        raise Refused(RefusalCode.MALFORMED, "value", expected, address) from None
     # A first look at the bytes; an escape sequence could hide a digit from it.
-    if may_hold_card_number(b"\n".join((value, key, envelope.text))) or b"\\" in value:
+    first_look = may_hold_card_number(b"\n".join((value, key, envelope.text))) or b"\\" in value
+    if first_look or (not reader.shows_texts and _may_hold(body)):
         _check_card_number(record, body, envelope.address, exempt)
-    return body
+    return body, reader
+
+
+def _may_hold(body: object) -> bool:
+    """The first look at what a value does not show as it is."""
+    return may_hold_card_number("\n".join(text for _, text in texts(body)).encode(errors="replace"))
 
 
 # -- refused
@@ -243,7 +223,20 @@ def _refusal(record: SourceRecord, refused: Refused, address: ReplyAddress | Non
     name = body.get("transaction_id") if isinstance(body, dict) else None
     if not (isinstance(name, str) and 0 < len(name) <= MAX_ID_CHARACTERS and name.isprintable()):
         name = None
+    if address is not None:
+        address = address._replace(format=_format_asked(record))
     return Refusal(record, refused.code, refused.field, refused.expected, address, name)
+
+
+def _format_asked(record: SourceRecord) -> Format:
+    """In which an answer goes back, also where the headers could not be read to their end."""
+    written = [content_type for name, content_type in record.headers if name == CONTENT_TYPE_HEADER]
+    value = record.value or b""
+    try:
+        reader = reader_of((written[-1] if written else None) or b"", value[:1] == MAGIC)
+    except Refused:
+        return AS_JSON
+    return AS_JSON if reader.answer is None else reader.answer(value)
 
 
 # -- validated

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import orjson
 
+from assay.schemas.formats import AS_JSON, CONTENT_TYPE_HEADER, Format
 from assay.schemas.instant import Instant
 from assay.schemas.limits import (
     DEFAULT_DEADLINE_MS,
@@ -47,7 +48,6 @@ _DEADLINES = {
     DEADLINE_HEADER: "epoch milliseconds, 1 to 15 digits",
     EXPIRY_HEADER: "RFC 3339 with an offset",
 }
-CONTENT_TYPE_HEADER = "content-type"
 TRACE_HEADERS = ("traceparent", "tracestate")
 PASSED_ON = (*TRACE_HEADERS, ORIGIN_HEADER)  # from a transaction to its answers, as they came
 NEST_DISPOSED: Header = ("kafka_nest-is-disposed", b"\x00")  # NestJS completes a request only with it
@@ -91,6 +91,7 @@ class ReplyAddress(NamedTuple):
     partition: int | None
     correlation: Header | None
     dialect: Dialect
+    format: Format = AS_JSON  # that of the request
 
 
 class Envelope(NamedTuple):

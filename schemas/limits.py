@@ -41,6 +41,10 @@ CONNECT_TIMEOUT_S = 10.0
 ASK_TIMEOUT_S = 2.0
 REPLY_DEADLINE_S = 1.0
 
+# The schema registry
+REGISTRY_TIMEOUT_S = 5.0  # for one exchange; no payment waits for it
+MAX_REGISTRY_ANSWER_BYTES = 1024 * 1024
+
 MAX_EXPLAINED_ON_DEMAND = 32  # of a micro-batch, those that ask why even of an approval: 81 us each
 
 # Rate limits

@@ -7,11 +7,10 @@ anything but Refused, which names our field and the place where its value was lo
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, Final
 
 from assay.schemas.codes import CURRENCY_DIGITS
-from assay.schemas.limits import MAX_CACHED_HEADER_FORMS
+from assay.schemas.formats import media_type_of
 from assay.schemas.refused import RefusalCode, Refused
 from assay.schemas.transaction import Transaction
 
@@ -251,9 +250,3 @@ def _put(mapped: dict[str, Any], target: str, value: Any) -> None:
         mapped.setdefault(part, {})[name] = value
     else:
         mapped[part] = value
-
-
-@lru_cache(MAX_CACHED_HEADER_FORMS)
-def media_type_of(content_type: bytes) -> str:
-    """A content type without its parameters."""
-    return content_type.decode("ascii", "replace").split(";", 1)[0].strip().lower()

@@ -12,8 +12,8 @@ from assay.schemas.card_number import (
     texts,
     unread_holds_card_number,
 )
-from assay.schemas.decode import parse_json
 from assay.schemas.fields import AMOUNT_EXPECTED, Amount, Id
+from assay.schemas.formats import parse_json
 from assay.schemas.instant import EXPECTED as INSTANT_EXPECTED
 from assay.schemas.instant import Instant
 from assay.schemas.limits import MAX_ID_CHARACTERS, MAX_KEY_BYTES, MAX_VALUE_BYTES

@@ -15,6 +15,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from assay.schemas import limits
+from assay.schemas.answer_format import in_format
+from assay.schemas.formats import AS_JSON
 from assay.schemas.headers import Dialect, ReplyAddress, faust_response
 from assay.schemas.limits import MAX_PUBLISHED_BATCH_BYTES, REPLY_DEADLINE_S
 from assay.schemas.reply_topics import ReplyTopics
@@ -41,12 +43,19 @@ class Replies:
     Args:
         options: aiokafka's client options.
         signing_key: signs what leaves, as it leaves.
+        schema_ids: of our answers in the registry, by subject.
     """
 
     def __init__(
-        self, options: Mapping[str, Any], allowed: ReplyTopics, metrics: Metrics, signing_key: SigningKey | None = None
+        self,
+        options: Mapping[str, Any],
+        allowed: ReplyTopics,
+        metrics: Metrics,
+        signing_key: SigningKey | None = None,
+        schema_ids: Mapping[str, int] | None = None,
     ) -> None:
         self._signing_key = signing_key
+        self._schema_ids: Mapping[str, int] = {} if schema_ids is None else schema_ids
         self._options, self._allowed, self._metrics = dict(options), allowed, metrics
         self._outbox = Outbox(self._send, limits.MAX_WAITING_REPLY_BATCHES, lost=lambda count: self._count("queue_full", count))
         self._producer: AIOKafkaProducer | None = None
@@ -79,6 +88,12 @@ class Replies:
         for address, record in replies:
             if address.dialect is Dialect.FAUST:
                 record = faust_response(address, record)
+            elif address.format is not AS_JSON:
+                rewritten = in_format(record, address.format, self._schema_ids)
+                if rewritten is None:
+                    self._count("no_schema", 1)
+                    continue
+                record = rewritten
             if self._signing_key is not None:
                 record[2].append(self._signing_key.header(record[1] or b""))
             where = self._where(address, record)

@@ -99,6 +99,12 @@ class Settings(BaseSettings):
         description="Java class name, written as `__TypeId__` on decisions and replies, for consumers in Spring that need it.",
     )
 
+    schema_registry_url: SecretStr | None = Field(
+        None,
+        description="Schema registry (Confluent's HTTP API) whose ids framed replies carry; `http://USER:PASSWORD@HOST:PORT` "
+        "where it asks for them. Without it framed requests get no reply.",
+    )
+
     # -- the worker
     group: str = Field("assay", description="Consumer group (after the prefix); also the name of the Faust app.")
     worker_name: str = Field("", description="Goes into `decided_by`; host name and process id when empty.")

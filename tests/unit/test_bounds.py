@@ -30,6 +30,7 @@ from . import (
     test_lanes,
     test_limits,
     test_mapping,
+    test_registry,
 )
 
 BESIDE = (
@@ -48,6 +49,7 @@ BESIDE = (
     test_limits,
     test_mapping,
     test_bounds_signatures,
+    test_registry,
 )
 APPENDED_MS = 1_772_362_800_000
 

@@ -7,11 +7,16 @@ import pytest
 from aiokafka.errors import KafkaError
 from faust.agents.models import ReqRepResponse
 
+from assay.schemas.answer_format import PROTOBUF_SUBJECT
+from assay.schemas.formats import Format
 from assay.schemas.headers import Dialect, ReplyAddress
+from assay.schemas.protobuf import message_class
 from assay.schemas.reply_topics import ReplyTopics
 from assay.streams import replies as module
 from assay.streams.metrics import Metrics
 from assay.streams.replies import Replies
+
+PROTOBUF = Format(b"application/protobuf", is_protobuf=True)
 
 
 class Batch(list):
@@ -68,6 +73,11 @@ def quick(monkeypatch):
     monkeypatch.setattr(module, "LEAST_LOOK_PAUSE_S", 0.0)
 
 
+class Signer:
+    def header(self, value: bytes) -> tuple[str, bytes]:
+        return "assay-signature", value
+
+
 class Desk:
     """Replies over a fake producer, and what was counted."""
 
@@ -108,6 +118,29 @@ async def test_a_caller_in_faust_gets_the_envelope_that_its_ask_waits_for():
     [(_, _, [(_, value, _)])] = desk.producer.sent
     response = ReqRepResponse.from_data(orjson.loads(value))
     assert (response.correlation_id, response.value) == ("c-1", {"action": "approve"})
+
+
+async def test_a_reply_leaves_in_the_format_of_its_request_and_is_signed_as_it_leaves():
+    desk = Desk(Producer({"shop.reply": 1}))
+    address = ReplyAddress("shop.reply", 0, None, Dialect.ASSAY, PROTOBUF)
+    desk.replies._signing_key = Signer()
+    desk.replies.send([(address, (b"u-1", b'{"action":"approve"}', []))])
+    await asyncio.sleep(0.01)
+    [(_, _, [(_, value, headers)])] = desk.producer.sent
+    decision = message_class("Decision")()
+    decision.ParseFromString(value)
+    assert decision.action == "approve"
+    assert headers == [("content-type", b"application/protobuf"), ("assay-signature", value)]
+
+
+@pytest.mark.parametrize("ids", [{}, {PROTOBUF_SUBJECT: 7}], ids=["no id", "an id"])
+async def test_a_framed_reply_is_dropped_and_counted_until_its_schema_has_an_id(ids):
+    desk = Desk(Producer({"shop.reply": 1}))
+    desk.replies._schema_ids = ids
+    address = ReplyAddress("shop.reply", 0, None, Dialect.ASSAY, PROTOBUF._replace(is_framed=True))
+    desk.replies.send([(address, (b"u-1", b'{"action":"approve"}', []))])
+    await asyncio.sleep(0.01)
+    assert (desk.counted("no_schema"), desk.counted("sent")) == ((0, 1) if ids else (1, 0))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from assay.schemas.codes import COUNTRIES, CURRENCY_DIGITS, currency_digits
-from assay.schemas.decode import parse_json
+from assay.schemas.formats import parse_json
 from assay.schemas.instant import Instant
 from assay.schemas.transaction import Channel, Kind, Transaction
 
