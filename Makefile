@@ -14,7 +14,7 @@ FROM ?= 0
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(shell [ -t 2 ] || echo --quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint lock docs demo bench bench-entities bench-models bench-recovery reasons handbook chaos compat sim security wheel clean
+.PHONY: help setup test lint lock docs demo bench bench-entities bench-flood bench-models bench-recovery reasons handbook chaos compat sim security wheel clean
 
 help: ## show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ bench: setup ## measure: drain, latency, CPU per stage
 
 bench-entities: setup ## measure: entity windows on one Redis and on a cluster of three
 	@$(BIN)/python perf/entities.py $(ARGS)
+
+bench-flood: setup ## measure: what a flood of one user costs the others, with a limit and without
+	@$(BIN)/assay services fetch
+	@$(BIN)/python perf/flood.py $(ARGS)
 
 bench-models: setup ## measure: forms of the ensemble side by side, by the size of the micro-batch
 	@$(BIN)/python perf/models.py $(ARGS)

@@ -34,8 +34,9 @@ examples:
   python perf/flood.py                         500 a second of many users, and 500 of one
   python perf/flood.py --rate 1000 --repeat 3
 
-The last line of stdout is one JSON object: p99 of the others in milliseconds, alone, beside a flood that is limited, and
-beside one that is not; and the first two's ratio.
+The last line of stdout is one JSON object: p99 of the others in milliseconds where they are alone, where as many again come
+from many users, where one user sends as many who is limited, and one who is not; and how the limited flood compares with the
+same traffic from many users (`ratio`) and with none of it (`ratio_alone`).
 """
 
 
@@ -65,22 +66,24 @@ def run(plan: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _measure(plan: argparse.Namespace, stand: Stand) -> dict[str, Any]:
-    found: dict[str, list[float]] = {"alone": [], "limited": [], "unlimited": []}
+    found: dict[str, list[float]] = {"alone": [], "even": [], "limited": [], "unlimited": []}
     for turn in range(1, plan.repeat + 1):
         for name, p99s in found.items():
             prefix = f"flood-{secrets.token_hex(3)}-"
             limit = LIMIT if name == "limited" else {}
-            summary, limited = await _one(plan, stand, prefix, limit, flooded=name != "alone")
+            rate, flood = plan.rate * (2 if name == "even" else 1), 0 if name in ("alone", "even") else plan.rate
+            summary, limited = await _one(plan, stand, prefix, limit, rate, flood)
             p99s.append(summary["p99_ms"])
             tell(f"{turn} of {plan.repeat}, {name}: p99 of the others {summary['p99_ms']:.0f} ms, {limited:,.0f} limited")
     medians = {name: sorted(p99s)[len(p99s) // 2] for name, p99s in found.items()}
     return {f"{name}_p99_ms": round(p99, 1) for name, p99 in medians.items()} | {
-        "ratio": round(medians["limited"] / medians["alone"], 2)
+        "ratio": round(medians["limited"] / medians["even"], 2),
+        "ratio_alone": round(medians["limited"] / medians["alone"], 2),
     }
 
 
 async def _one(
-    plan: argparse.Namespace, stand: Stand, prefix: str, limit: Mapping[str, str], *, flooded: bool
+    plan: argparse.Namespace, stand: Stand, prefix: str, limit: Mapping[str, str], rate: int, flood_rate: int
 ) -> tuple[dict[str, Any], float]:
     """The summary of the others' load, and how many transactions were limited."""
     settings = stand.settings(prefix)
@@ -88,9 +91,9 @@ async def _one(
     async with topics_of(settings):
         with assay_workers(stand, prefix, 1, limit) as workers:
             await workers[0].ready()
-            flood = asyncio.ensure_future(_flood(settings, plan.rate)) if flooded else None
+            flood = asyncio.ensure_future(_flood(settings, flood_rate)) if flood_rate else None
             try:
-                summary, _ = await load_with(stand, plan.rate, load, prefix, workers)
+                summary, _ = await load_with(stand, rate, load, prefix, workers)
             finally:
                 if flood is not None:
                     flood.cancel()

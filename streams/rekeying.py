@@ -149,6 +149,7 @@ class Rekeyer(ConsumerRebalanceListener):
     async def _give_up(self) -> None:
         await self._commit()
         lanes, self._lanes, self._committed = self._lanes, {}, {}
+        self._metrics.rekeying_lag.clear()
         await asyncio.gather(*(lane.close() for lane in lanes.values()))
 
 

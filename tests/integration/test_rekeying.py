@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 import pytest
 from aiokafka.structs import ConsumerRecord
+from confluent_kafka import Producer
 
 from assay.schemas.evidence import Evidence
 from assay.schemas.source import Origin, Source, origin_of
@@ -55,22 +56,24 @@ def worker(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
     process.stop()
 
 
-def placed_by(producer: int, user: bytes, transaction_id: bytes) -> tuple[bytes | None, int]:
-    """Key and partition, as three producers choose them: librdkafka's default, one without keys, one that keys by id."""
-    if producer == 0:
-        return user, crc32(user) % PARTITIONS
-    if producer == 1:
-        return None, crc32(transaction_id) % PARTITIONS
-    return transaction_id, partition_of(transaction_id, PARTITIONS)
-
-
 async def send(topics: Topics, numbers: range, name: str) -> dict[str, Source]:
-    """Payments of six users, by the three producers in turn. {transaction_id: where it was put}"""
-    sent = {}
+    """Payments of six users: by librdkafka's default, without a key, keyed by id. {transaction_id: where it was put}"""
+    sent: dict[str, Source] = {}
+    librdkafka = Producer({"bootstrap.servers": topics.bootstrap, "linger.ms": 0})
     for number in numbers:
         body = transaction(f"{name}-{number}", f"{name}-{number // 3 % 6}", timestamp=START_MS + number * 60_000)
-        key, partition = placed_by(number % 3, body["user_id"].encode(), body["transaction_id"].encode())
-        sent[body["transaction_id"]] = await topics.send(orjson.dumps(body), key=key, partition=partition)
+        value, user, own = orjson.dumps(body), body["user_id"].encode(), body["transaction_id"].encode()
+        if number % 3 == 0:
+            put: list[Source] = []
+            librdkafka.produce(
+                topics.name("transactions"), value, user,
+                on_delivery=lambda _, m, put=put: put.append(Source(m.topic(), m.partition(), m.offset())),
+            )  # fmt: skip
+            librdkafka.flush(10)
+            [sent[body["transaction_id"]]] = put
+        else:
+            key, partition = [(None, crc32(own) % PARTITIONS), (own, partition_of(own, PARTITIONS))][number % 3 - 1]
+            sent[body["transaction_id"]] = await topics.send(value, key=key, partition=partition)
     return sent
 
 

@@ -194,6 +194,25 @@ async def test_a_repeated_transaction_gets_the_same_bytes_and_is_counted_once(to
     assert evidence["features"][NAMES.index("user_count")] == 1
 
 
+async def test_a_caller_that_has_started_anew_gets_the_same_decision_under_its_new_correlation_and_nothing_is_judged(
+    topics: Topics, worker: WorkerProcess
+) -> None:
+    body, address = transaction("asked-again", "restarter"), ("reply-to", topics.name("checkout.reply").encode())
+    replies = []
+    judged = []
+    for life, correlation in enumerate((b"before", b"after")):
+        headers = [address, ("reply-partition", b"%d" % life), ("correlation-id", correlation)]
+        source = await topics.send(body, headers=headers)
+        replies.append(await topics.first(source, "checkout.reply"))
+        judged.append(sum(value for (name, _), value in worker.metrics().items() if name == "assay_decisions_total"))
+    first, second = replies
+    assert (second.value, second.partition, dict(second.headers)["correlation-id"]) == (first.value, 1, b"after")
+    assert dict(second.headers)["assay-replay"] == b"1"
+    assert judged[0] == judged[1]
+    await topics.settled()
+    assert topics.made_from(source, "evidence") == []
+
+
 async def test_a_repeat_in_the_same_micro_batch_gets_the_same_bytes(topics: Topics) -> None:
     sources = await topics.send_all([transaction("at-once", "hasty")] * 20)
     await topics.until(lambda: all(topics.made_from(source, "decisions") for source in sources), "decisions")

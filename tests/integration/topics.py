@@ -57,7 +57,7 @@ class Topics:
     """
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
-        self._bootstrap, self._prefix = bootstrap, prefix
+        self.bootstrap, self._prefix = bootstrap, prefix
         self._admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         self._producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_request_size=MAX_REQUEST_BYTES, linger_ms=2)
         self._consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20)
