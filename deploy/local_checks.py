@@ -24,6 +24,7 @@ from assay.streams.settings import Settings
 PACKAGES = {
     "faust-streaming": "faust",
     "prometheus-client": "prometheus_client",
+    "protobuf": "google.protobuf",
     "pydantic-settings": "pydantic_settings",
     "pyyaml": "yaml",
     "scikit-learn": "sklearn",
