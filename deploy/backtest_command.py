@@ -125,7 +125,7 @@ def is_file(name: str) -> bool:
     >>> is_file("no-such-folder/march"), is_file("march.parquet"), is_file("transactions")
     (True, True, False)
     """
-    from assay.models.history import ENDINGS
+    from assay.models.table_file import ENDINGS
 
     return Path(name).suffix in ENDINGS or "/" in name or Path(name).is_file()
 

@@ -14,8 +14,8 @@ import orjson
 
 from assay.deploy.progress_bars import Report
 from assay.deploy.rebuild_log import Log
-from assay.models.history import ENDINGS
 from assay.models.outcome_history import DAY_MS, MATURE_DAYS, read_outcomes
+from assay.models.table_file import ENDINGS
 from assay.schemas.decode import decode
 from assay.schemas.errors import InputError, NoTopic
 from assay.schemas.instant import MAX_EPOCH_MS, Instant

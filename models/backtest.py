@@ -1,5 +1,6 @@
 """Judging past transactions as the stream would have: the same fold, the same judge, and what that would have saved."""
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,14 +20,15 @@ from assay.schemas.limits import MAX_BATCH_TRANSACTIONS
 from assay.schemas.transaction import Transaction
 from assay.tables.batch_history import BatchHistory
 from assay.tables.changes import Changes, changes_of_labels, with_declines
-from assay.tables.events import Events, first_times
+from assay.tables.events import first_times
 from assay.tables.features import DAY, LABEL_DELAY_S, NAMES
 from assay.tables.rates import Rates
-from assay.tables.replay import events_of, replay_events
+from assay.tables.replay import spilled_events, spilled_features
+from assay.tables.spilled import Spilled
 
 _AMOUNT = NAMES.index("amount")
 
-ChangesOf = Callable[[Events, Sequence[int]], tuple[Changes, npt.NDArray[np.int64]]]
+ChangesOf = Callable[[Spilled, Sequence[int]], tuple[Changes, npt.NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +66,14 @@ def judge_history(
     """
     told = progress or silent
     total = len(history)
-    whole: list[int] = []
-    events = events_of(read_with_amounts(history, whole, told), rates)
+    whole = array("q")
+    events = spilled_events(read_with_amounts(history, whole, told), rates)
     fraud = np.zeros(total, np.bool_) if history.labels is None else history.labels
     if changes is None:
         known, known_before = changes_of_labels(events, fraud, round(label_delay_days * DAY_MS))
     else:
         known, known_before = changes(events, whole)
-    features = replay_events(events, steps("replay", total, told), batch=batch, changes=known, known_before=known_before)
+    features = spilled_features(events, steps("replay", total, told), batch=batch, changes=known, known_before=known_before)
     firsts = first_times(events)
     if own_declines and tier is Tier.FULL:
         before = _judge(history, features, firsts, judge, tier, 0, partial(told, "judge, for our own declines"))
@@ -79,13 +81,13 @@ def judge_history(
         known, known_before = with_declines(events, np.array(declined), known, known_before)
         del features  # the next are as large
         again = steps("replay, with our own declines", total, told)
-        features = replay_events(events, again, batch=batch, changes=known, known_before=known_before)
+        features = spilled_features(events, again, batch=batch, changes=known, known_before=known_before)
     yield from _judge(history, features, firsts, judge, tier, first, partial(told, "judge"))
 
 
 def _judge(
     history: History,
-    features: npt.NDArray[np.float32],
+    features: Spilled,
     firsts: npt.NDArray[np.bool_],
     judge: Judge,
     tier: Tier,

@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from assay.models.history import read_table
 from assay.models.mapping import Column, parse_mapping, resolve
+from assay.models.table_file import read_table
 from assay.schemas.card_number import holds_card_number
 from assay.schemas.errors import InputError
 from assay.schemas.fields import Address, Id, IssuerNumber

@@ -1,19 +1,19 @@
 """Past transactions from a file (Parquet, CSV or JSON lines), by time, validated by the same schema as the stream's."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import jiter
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
 from assay.models.mapping import ATTRIBUTE, Column, resolve, scale
+from assay.models.sorted_rows import SortedRows
+from assay.models.table_file import reading, scan_table
 from assay.schemas.errors import InputError
 from assay.schemas.transaction import Transaction
 
@@ -41,11 +41,11 @@ class History:
     labelled: npt.NDArray[np.bool_]
     times_ms: npt.NDArray[np.int64]
     shares: npt.NDArray[np.float64] | None
-    _frame: pl.DataFrame
+    _rows: SortedRows
     _fields: Mapping[str, Column]
 
     def __len__(self) -> int:
-        return self._frame.height
+        return len(self._rows)
 
     def first_after(self, days: float) -> int:
         """The first row that lies so many days after the beginning. Raises InputError where none does."""
@@ -86,11 +86,11 @@ class History:
         kept[refused] = False
         labels = None if self.labels is None else self.labels[kept]
         shares = None if self.shares is None else self.shares[kept]
-        frame = self._frame.filter(kept)
-        return History(self.path, labels, self.labelled[kept], self.times_ms[kept], shares, frame, self._fields), first
+        rows = self._rows.only(kept)
+        return History(self.path, labels, self.labelled[kept], self.times_ms[kept], shares, rows, self._fields), first
 
     def _documents(self, start: int, stop: int) -> list[dict[str, Any]]:
-        rows = self._frame[start:stop]
+        rows = self._rows.part(start, stop)
         values = {field: _values(field, column, rows) for field, column in self._fields.items()}
         places = [field.split(".", 1) for field in values]
         return [_nest(places, row) for row in zip(*values.values(), strict=True)]
@@ -101,7 +101,7 @@ class History:
         field = field or str(first.get("ctx", {}).get("field", "transaction"))
         column = self._fields.get(field)
         return InputError(
-            f"{self.path}, row {self._frame[_ROW][start + at]}: {field} can't be used",
+            f"{self.path}, row {self._rows.part(start + at, start + at + 1)[_ROW][0]}: {field} can't be used",
             expected=first["msg"],
             got=repr(_dig(documents[at], field))[:100],
             mend=f"look at column {column.name}, or leave such rows out (--skip-refused)"
@@ -120,76 +120,37 @@ def read_history(
     need_labels: bool = False,
 ) -> History:
     """The transactions of a file from the day `since` to before the day `until` (UTC). Raises InputError."""
-    frame = read_table(path)
-    fields = resolve(mapping, frame.columns, path)
-    if label not in frame.columns and (need_labels or label != DEFAULT_LABEL):
-        raise InputError(f"{path} has no column {label}", expected=f"one of {', '.join(frame.columns)}", mend="--label COLUMN")
-    wanted = {column.name for column in fields.values() if column.name} | ({label, CONTROL_SHARE} & set(frame.columns))
-    frame = frame.select(sorted(wanted)).with_row_index(_ROW, 1)
-    frame = frame.with_columns(_time(fields["timestamp"], frame).alias(_TIME))
+    table = scan_table(path)
+    schema = table.collect_schema()
+    fields = resolve(mapping, schema, path)
+    if label not in schema and (need_labels or label != DEFAULT_LABEL):
+        raise InputError(f"{path} has no column {label}", expected=f"one of {', '.join(schema)}", mend="--label COLUMN")
+    wanted = {column.name for column in fields.values() if column.name} | ({label, CONTROL_SHARE} & schema.keys())
+    table = table.select(sorted(wanted)).with_row_index(_ROW, 1).with_columns(_time(fields["timestamp"], schema).alias(_TIME))
     for bound, keep in ((since, pl.col(_TIME).ge), (until, pl.col(_TIME).lt)):
         if bound is not None:
-            frame = frame.filter(keep((bound - date(1970, 1, 1)).days * DAY_MS).fill_null(True))
-    if frame.is_empty():
+            table = table.filter(keep((bound - date(1970, 1, 1)).days * DAY_MS).fill_null(True))
+    with reading(path):
+        rows = SortedRows(table, _TIME)
+    if not len(rows):
         raise InputError(
             f"{path} has no transactions{' between these days' if since or until else ''}", expected="at least one"
         )
-    frame = frame.sort(_TIME, maintain_order=True)
-    labels = _labels(frame, label, path) if label in frame.columns else None
-    labelled = np.ones(len(frame), np.bool_) if labels is None else _said(frame, label).to_numpy()
-    shares = _shares(frame, path) if CONTROL_SHARE in frame.columns else None
-    return History(path, labels, labelled, frame[_TIME].fill_null(0).to_numpy(), shares, frame, fields)
+    times_ms = rows.columns(pl.col(_TIME).fill_null(0)).to_series().to_numpy()
+    labels, labelled, shares = None, np.ones(len(rows), np.bool_), None
+    if label in schema:
+        frame = rows.columns(_ROW, label)
+        labels, labelled = _labels(frame, label, path), _said(frame, label).to_numpy()
+    if CONTROL_SHARE in schema:
+        shares = _shares(rows.columns(_ROW, CONTROL_SHARE), path)
+    return History(path, labels, labelled, times_ms, shares, rows, fields)
 
 
-def read_table(path: Path) -> pl.DataFrame:
-    """A file of rows; CSV as text throughout. Raises InputError."""
-    reader = ENDINGS.get(path.suffix)
-    if reader is None:
-        raise InputError(
-            f"what format is {path.name}?", expected=f"a name that ends in {', '.join(ENDINGS)}", mend="rename or convert it"
-        )
-    try:
-        return reader(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{path} can't be read", expected=f"a {path.suffix} file", got=str(error).splitlines()[0]) from None
-
-
-def _read_lines(path: Path) -> pl.DataFrame:
-    rows = []
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                document = jiter.from_json(line, float_mode="decimal")
-                rows.append(dict(_flat(document)))
-            except (ValueError, AttributeError) as error:
-                raise InputError(f"{path}, line {number}: not a JSON object", got=str(error)) from None
-    return pl.DataFrame(rows, infer_schema_length=None, strict=False)
-
-
-ENDINGS: Mapping[str, Callable[[Path], pl.DataFrame]] = {
-    ".parquet": pl.read_parquet,
-    # As text: an amount must not pass through a float, nor lose an identifier its zeros.
-    ".csv": lambda file: pl.read_csv(file, infer_schema=False),
-    ".jsonl": _read_lines,
-    ".ndjson": _read_lines,
-}  # how a file of rows is read
-
-
-def _flat(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in document.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, str(value) if isinstance(value, Decimal) else value
-
-
-def _time(column: Column, frame: pl.DataFrame) -> pl.Expr:
+def _time(column: Column, schema: pl.Schema) -> pl.Expr:
     """Epoch milliseconds, to sort and to select by; null where the schema will refuse the timestamp anyway."""
     if column.name is None:
         return pl.lit(None, pl.Int64)
-    dtype, values = frame.schema[column.name], pl.col(column.name)
+    dtype, values = schema[column.name], pl.col(column.name)
     if dtype.is_temporal():
         return values.cast(pl.Datetime("ms")).dt.epoch("ms")
     if dtype == pl.String:

@@ -5,15 +5,18 @@ grown on all fraud and a tenth part as much again of genuine payments per fraud 
 Detection Handbook, chapter 6). All are monotone where the feature list says that more can only be more suspicious.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xgboost
 
+from assay.models.feature_rows import FeatureRows
 from assay.models.manifest import MEMBERS
+from assay.models.matrices import Piece, binned
 from assay.tables.features import BATCH_FEATURES, ENTITY_FEATURES, FEATURES, MODEL_FEATURES, PROFILE_FEATURES
 
 MAX_TREES = 120
@@ -21,10 +24,10 @@ PATIENCE = 20  # trees without a better average precision on the later part
 # Shares of the rows that lose columns, so that their absence is nothing new: all that comes from Redis; and each batch feature
 # alone, since what loads one may stop without the others.
 WITHOUT_ENTITIES, WITHOUT_BATCH = 0.2, 0.1
+_BATCH = slice(PROFILE_FEATURES + ENTITY_FEATURES, PROFILE_FEATURES + ENTITY_FEATURES + BATCH_FEATURES)
 _GENUINE_PER_FRAUD = 10
 _FEWEST_GENUINE = 2_000
 
-Features = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Weights = npt.NDArray[np.float32]
 Step = Callable[[str, int], None]  # (member, trees so far)
@@ -59,11 +62,12 @@ def _balanced(amounts: Weights, fraud: Flags, random: np.random.Generator) -> We
     return (fraud | (random.random(len(fraud)) < share)).astype(np.float32)
 
 
+_MAX_BIN = 512  # in 128 no threshold may lie near an amount above which all is fraud, where that is one payment in 300
 _COMMON = {
     "objective": "binary:logistic",
     "eval_metric": "aucpr",
     "tree_method": "hist",
-    "max_bin": 512,  # in 128 no threshold may lie near an amount above which all is fraud, where that is one payment in 300
+    "max_bin": _MAX_BIN,
     "eta": 0.1,
     "subsample": 0.8,
     "reg_lambda": 2.0,
@@ -77,9 +81,9 @@ assert len(RECIPES) == MEMBERS
 
 
 def grow(
-    features: Features,
+    earlier: FeatureRows,
     fraud: Flags,
-    later: Features,
+    later: FeatureRows,
     later_fraud: Flags,
     *,
     seed: int,
@@ -87,39 +91,48 @@ def grow(
     step: Step | None = None,
     counts: tuple[Weights, Weights] | None = None,
 ) -> list[tuple[str, xgboost.Booster]]:
-    """The three members, (name, model), grown on what models see of (n, F), and stopped early on what came later.
+    """The three members, (name, model), grown on what models see of the earlier rows, and stopped early on what came later.
 
     `counts`: how often each row counts, of the earlier and of the later ones; None: once.
     """
     random = np.random.default_rng(seed)
-    features, later = features[:, :MODEL_FEATURES].copy(), later[:, :MODEL_FEATURES]
-    amounts = features[:, 0].copy()
-    _lose(features, random)
-    of_each, of_later = counts or (None, None)
-    stop_on = xgboost.DMatrix(later, later_fraud, weight=of_later, nthread=nthread)
+    amounts = earlier.column(0).astype(np.float32)
+    lost = _lost(len(earlier), random)
+    of_each, of_later = counts or (np.float32(1), np.ones(len(later), np.float32))
     members = []
     for recipe in RECIPES:
-        weights = recipe.weigh(amounts, fraud, random)
-        if of_each is not None:
-            weights *= of_each
-        kept = weights > 0
-        data = xgboost.QuantileDMatrix(
-            features[kept], fraud[kept], weight=weights[kept], max_bin=_COMMON["max_bin"], nthread=nthread
-        )
-        parameters = _COMMON | recipe.parameters | {"seed": seed, "nthread": nthread, "monotone_constraints": _SIGNS}
-        booster = xgboost.train(
-            parameters, data, MAX_TREES, evals=[(stop_on, "later")], verbose_eval=False, callbacks=_callbacks(recipe.name, step)
-        )
+        weights = recipe.weigh(amounts, fraud, random) * of_each
+        data = binned(partial(_pieces, earlier, fraud, weights, lost), int((weights > 0).sum()), _MAX_BIN, nthread)
+        with data as learnt:
+            stop_on = binned(partial(_pieces, later, later_fraud, of_later), len(later), _MAX_BIN, nthread, learnt)
+            parameters = _COMMON | recipe.parameters | {"seed": seed, "nthread": nthread, "monotone_constraints": _SIGNS}
+            with stop_on as later_ones:
+                callbacks = _callbacks(recipe.name, step)
+                evals = [(later_ones, "later")]
+                booster = xgboost.train(parameters, learnt, MAX_TREES, evals=evals, verbose_eval=False, callbacks=callbacks)
         members.append((recipe.name, booster[: booster.best_iteration + 1]))
     return members
 
 
-def _lose(features: Features, random: np.random.Generator) -> None:
-    """Take from some rows of (n, MODEL_FEATURES) what they may have to do without."""
-    features[random.random(len(features)) < WITHOUT_ENTITIES, PROFILE_FEATURES:] = np.nan
-    first = PROFILE_FEATURES + ENTITY_FEATURES
-    for column in range(first, first + BATCH_FEATURES):
-        features[random.random(len(features)) < WITHOUT_BATCH, column] = np.nan
+def _pieces(rows: FeatureRows, fraud: Flags, weights: Weights, lost: Flags | None = None) -> Iterator[Piece]:
+    """Rows that have a weight, with what models see of them but for what they have `lost`."""
+    start = 0
+    for part in rows.parts():
+        stop = start + len(part)
+        kept = weights[start:stop] > 0
+        seen = part[kept, :MODEL_FEATURES]
+        if lost is not None:
+            of_part = lost[start:stop][kept]
+            seen[of_part[:, 0], PROFILE_FEATURES:] = np.nan
+            seen[:, _BATCH][of_part[:, 1:]] = np.nan
+        yield seen, fraud[start:stop][kept], weights[start:stop][kept]
+        start = stop
+
+
+def _lost(count: int, random: np.random.Generator) -> Flags:
+    """What rows have to do without, bool (count, 1 + BATCH_FEATURES): all that comes from Redis, and each batch feature."""
+    shares = [WITHOUT_ENTITIES, *[WITHOUT_BATCH] * BATCH_FEATURES]
+    return np.stack([random.random(count) < share for share in shares], axis=1)
 
 
 _SIGNS = "(" + ",".join(str(feature.sign) for feature in FEATURES[:MODEL_FEATURES]) + ")"

@@ -17,8 +17,9 @@ from assay.schemas.errors import InputError
 from assay.schemas.outcome import Outcome, read_outcome
 from assay.tables.changes import CHANGE, CHANGED_KINDS, Changes
 from assay.tables.digests import OFFLINE
-from assay.tables.events import Events
+from assay.tables.events import Events, mixed, names_of
 from assay.tables.outcomes import Heard, Known, Paid, effect, label, with_heard
+from assay.tables.spilled import Spilled
 
 MATURE_DAYS = 90.0  # by then what was fraud is known to be: the contract's default
 DAY_MS = 86_400_000
@@ -51,7 +52,9 @@ class OutcomeHistory:
     unknown: int
 
 
-def outcome_history(path: Path, events: Events, whole: Sequence[int], mature_days: float = MATURE_DAYS) -> OutcomeHistory:
+def outcome_history(
+    path: Path, events: Events | Spilled, whole: Sequence[int], mature_days: float = MATURE_DAYS
+) -> OutcomeHistory:
     """Of events (n,) in the order of their time, digested under `OFFLINE`.
 
     whole (n,): amounts in thousandths of a major unit of each one's own currency. A transaction that comes again is told of at
@@ -64,12 +67,12 @@ def outcome_history(path: Path, events: Events, whole: Sequence[int], mature_day
             expected="outcomes with the user_id and transaction_id of transactions",
             mend="see that both files are of the same time, and that --map names the columns of these ids",
         )
-    times = np.maximum.accumulate(events["time_ms"])
+    times, amounts = np.maximum.accumulate(events["time_ms"]), events["amount"]
     known: dict[int, Known] = {}
     rows: list[tuple[int, int]] = []
     effects = []
     for event, heard in told:
-        paid = Paid(whole[event], round(float(np.nan_to_num(events["amount"][event])) * 1000))
+        paid = Paid(whole[event], round(float(np.nan_to_num(amounts[event])) * 1000))
         before = known.get(event, ())
         known[event] = after = with_heard(before, heard)
         if change := effect(after, paid) - effect(before, paid):
@@ -83,18 +86,17 @@ def outcome_history(path: Path, events: Events, whole: Sequence[int], mature_day
     return OutcomeHistory(changes, known_before, fraud, labelled, count, count - len(told))
 
 
-def _told(path: Path, events: Events) -> tuple[list[Told], int]:
+def _told(path: Path, events: Events | Spilled) -> tuple[list[Told], int]:
     """The outcomes of transactions of the history, in the order in which they became known; and how many there are in all."""
-    names = np.stack([events["user"], *events["id"].T], axis=1)
-    numbers: dict[bytes, int] = {}
-    for number, name in enumerate(names):
-        numbers.setdefault(name.tobytes(), number)
+    names, firsts = np.unique(names_of(events), return_index=True)
     told, count = [], 0
     for outcome in read_outcomes(path):
         count += 1
-        name = OFFLINE.of64(outcome.user_id).to_bytes(8, "little") + OFFLINE.of128(outcome.transaction_id)
-        if (event := numbers.get(name)) is not None:
-            told.append(Told(event, Heard.of(outcome, OFFLINE)))
+        first, second = np.frombuffer(OFFLINE.of128(outcome.transaction_id), "<u8")
+        name = mixed(np.uint64(OFFLINE.of64(outcome.user_id)), first, second)
+        at = int(np.searchsorted(names, name))
+        if at < len(names) and names[at] == name:
+            told.append(Told(int(firsts[at]), Heard.of(outcome, OFFLINE)))
     return sorted(told, key=lambda one: one.heard), count
 
 
@@ -126,15 +128,16 @@ def _refused(path: Path, number: int, error: Exception) -> InputError:
 
 
 def _changes(
-    events: Events, rows: Sequence[tuple[int, int]], effects: Sequence[tuple[int, int, int, int]]
+    events: Events | Spilled, rows: Sequence[tuple[int, int]], effects: Sequence[tuple[int, int, int, int]]
 ) -> tuple[Changes, npt.NDArray[np.int64]]:
     """`rows`: (event, known before which event) of each, in the order in which they became known."""
     changes = np.zeros(len(rows), CHANGE)
     if not rows:
         return changes, np.zeros(0, np.int64)
     places = np.array(rows, np.int64)
+    told = events[places[:, 0]]
     for name in ("offset", "time_ms", *CHANGED_KINDS):
-        changes[name] = events[name][places[:, 0]]
+        changes[name] = told[name]
     for name, column in zip(("issuer_declines", "disputes", "frauds", "thousandths"), np.array(effects).T, strict=True):
         changes[name] = column
     order = np.argsort(places[:, 1], kind="stable")

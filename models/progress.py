@@ -1,6 +1,6 @@
 """What long work tells whoever waits for it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from operator import length_hint
 
 from assay.schemas.transaction import Transaction
@@ -13,7 +13,9 @@ def silent(stage: str, done: int, total: int) -> None:
     """To nobody."""
 
 
-def read_with_amounts(transactions: Iterable[Transaction], whole: list[int], told: Progress) -> Iterator[Transaction]:
+def read_with_amounts(
+    transactions: Iterable[Transaction], whole: MutableSequence[int], told: Progress
+) -> Iterator[Transaction]:
     """The same, with the amount of each, in thousandths of a major unit of its own currency, put into `whole`."""
     total = length_hint(transactions)
     for number, transaction in enumerate(transactions, 1):

@@ -1,6 +1,6 @@
 """What a data scientist asks of held-out payments besides the ranking: curves, calibration, money, members, segments, weeks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,12 +8,13 @@ import numpy.typing as npt
 
 from assay.models.ensemble import Ensemble
 from assay.models.evaluate import ranking
+from assay.models.feature_rows import FeatureRows
 from assay.models.forest import Forest, walk
 from assay.models.manifest import TierSettings
 from assay.schemas.decision import Tier
+from assay.schemas.transaction import Channel, Kind
 from assay.tables.features import MODEL_FEATURES, NAMES
 
-Features = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Times = npt.NDArray[np.int64]
@@ -21,23 +22,30 @@ Times = npt.NDArray[np.int64]
 WEEK_MS = 7 * 86_400_000
 POINTS, BINS, DRAWS = 60, 10, 200
 EXPLAINED = 400  # payments: an explanation costs as much as sixty scores
-_SEGMENTS = ("channel", "kind", "weekend", "night")
+_YES = {-1: "unknown", 0: "no", 1: "yes"}
+_SEGMENTS: Mapping[str, Mapping[int, str]] = {  # feature -> what its values are called
+    "channel": {0: "not said"} | {1 + index: channel.value for index, channel in enumerate(Channel)},
+    "kind": {index: kind.value for index, kind in enumerate(Kind)},
+    "weekend": _YES,
+    "night": _YES,
+}
 
 
 def more_of(
-    forest: Forest, names: Sequence[str], full: TierSettings, features: Features, fraud: Flags, times_ms: Times, seed: int
+    forest: Forest, names: Sequence[str], full: TierSettings, held: FeatureRows, fraud: Flags, times_ms: Times, seed: int
 ) -> dict[str, Any]:
-    """Of the tier full on what was held out, features (n, F): for the report, beside the tiers. Empty without fraud."""
+    """Of the tier full on what was held out, n rows: for the report, beside the tiers. Empty without fraud."""
     if fraud.all() or not fraud.any():
         return {}
-    scores = Ensemble(forest, {Tier.FULL: full.calibration}).score(features, Tier.FULL)[0]
-    amounts = np.nan_to_num(features[:, NAMES.index("amount")].astype(np.float64))
+    ensemble = Ensemble(forest, {Tier.FULL: full.calibration})
+    scores = held.each(lambda part: ensemble.score(part, Tier.FULL)[0])
+    amounts = np.nan_to_num(held.column(NAMES.index("amount")))
     return {
         "curves": curves(scores, amounts, fraud),
         "calibration": calibration(scores, fraud),
-        "ensemble": against_members(walk(forest, features).astype(np.float64), names, fraud, seed),
-        "importance": importance(forest, full, features),
-        "segments": segments(scores, features, amounts, fraud),
+        "ensemble": against_members(held.each(lambda part: walk(forest, part)), names, fraud, seed),
+        "importance": importance(ensemble, held),
+        "segments": segments(scores, held, amounts, fraud),
         "weeks": weeks(scores, times_ms, fraud),
     }
 
@@ -94,23 +102,24 @@ def against_members(margins: Floats, names: Sequence[str], fraud: Flags, seed: i
     }
 
 
-def importance(forest: Forest, full: TierSettings, features: Features) -> list[dict[str, Any]]:
+def importance(ensemble: Ensemble, held: FeatureRows) -> list[dict[str, Any]]:
     """How far each feature moved log-odds, in the mean of a sample evenly over time; the largest first."""
-    step = max(1, len(features) // EXPLAINED)
-    moved = Ensemble(forest, {Tier.FULL: full.calibration}).contributions(features[::step], Tier.FULL)
+    moved = ensemble.contributions(held.evenly(EXPLAINED).whole(), Tier.FULL)
     means = np.abs(moved).mean(axis=0)
     order = np.argsort(-means[:MODEL_FEATURES], kind="stable")
     return [{"feature": NAMES[column], "log_odds": round(float(means[column]), 5)} for column in order if means[column] > 0]
 
 
-def segments(scores: Floats, features: Features, amounts: Floats, fraud: Flags) -> list[dict[str, Any]]:
+def segments(scores: Floats, held: FeatureRows, amounts: Floats, fraud: Flags) -> list[dict[str, Any]]:
     """The ranking within parts of the payments: by amount, by what the payment says, and of users new within a week."""
     quarter = np.searchsorted(np.quantile(amounts, [0.25, 0.5, 0.75]), amounts)
     parts = [(f"amount, quarter {one + 1}", quarter == one) for one in range(4)]
-    parts.append(("user seen less than 7 days", features[:, NAMES.index("user_age_s")] < WEEK_MS / 1000))
-    for name in _SEGMENTS:
-        column = features[:, NAMES.index(name)]
-        parts += [(f"{name} {value:g}", column == value) for value in np.unique(column[~np.isnan(column)])]
+    parts.append(("user seen less than 7 days", held.column(NAMES.index("user_age_s")) < WEEK_MS / 1000))
+    for name, values in _SEGMENTS.items():
+        column = held.column(NAMES.index(name))
+        parts += [
+            (f"{name}: {values.get(int(value), int(value))}", column == value) for value in np.unique(column[~np.isnan(column)])
+        ]
     return [_part(name, scores[rows], fraud[rows]) for name, rows in parts if rows.any() and not rows.all()]
 
 

@@ -5,6 +5,7 @@
 Features come from the same fold as the stream's. Nothing that came later teaches what is asked about what came before.
 """
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,10 +20,11 @@ from assay.models.control_group import weights_of
 from assay.models.costs import Costs, best_thresholds
 from assay.models.ensemble import Ensemble, seen_in
 from assay.models.evaluate import at_thresholds, ranking
+from assay.models.feature_rows import FeatureRows
 from assay.models.forest import Forest, read_forest
 from assay.models.form_parity import Form
 from assay.models.forms import check, parity_of
-from assay.models.manifest import SCORED_TIERS, Thresholds, TierSettings
+from assay.models.manifest import SCORED_TIERS, Calibration, Thresholds, TierSettings
 from assay.models.members import MAX_TREES, grow
 from assay.models.outcome_history import outcome_history
 from assay.models.progress import Progress, read_with_amounts, silent, steps
@@ -36,10 +38,12 @@ from assay.tables.changes import changes_of_labels
 from assay.tables.events import first_times
 from assay.tables.features import DAY, LABEL_DELAY_S, MODEL_FEATURES, NAMES
 from assay.tables.rates import Rates
-from assay.tables.replay import events_of, replay_events
+from assay.tables.replay import spilled_events, spilled_features
+from assay.tables.spilled import Spilled
 
 DAY_MS = 86_400_000
 LABEL_DELAY_DAYS = LABEL_DELAY_S / DAY
+MOST_COMPARED = 100_000  # payments, held out, of which the forms' scores are compared
 LEAST_FRAUD = 10  # in the part that is learnt from, and in the one that is tuned on
 _AMOUNT, _LOCAL_HOUR = NAMES.index("amount"), NAMES.index("local_hour")
 
@@ -88,8 +92,8 @@ def train(
     Raises InputError where there is too little fraud to learn from, BundleError where `out` can't be written.
     """
     told = progress or silent
-    whole: list[int] = []
-    events = events_of(read_with_amounts(transactions, whole, told), rates)
+    whole = array("q")
+    events = spilled_events(read_with_amounts(transactions, whole, told), rates)
     heard = None if outcomes is None else outcome_history(outcomes, events, whole)
     fraud = np.asarray(labels if labels is not None or heard is None else heard.fraud, np.bool_)
     if labels is None and heard is not None:
@@ -108,7 +112,8 @@ def train(
         changes, known_before = changes_of_labels(events, fraud, round(label_delay_days * DAY_MS))
     else:
         changes, known_before = heard.changes, heard.known_before
-    features = replay_events(events, steps("replay", len(fraud), told), batch=batch, changes=changes, known_before=known_before)
+    replayed = steps("replay", len(fraud), told)
+    features = spilled_features(events, replayed, batch=batch, changes=changes, known_before=known_before)
     return train_on_features(
         features,
         events["time_ms"].astype(np.int64),
@@ -126,7 +131,7 @@ def train(
 
 
 def train_on_features(
-    features: Features,
+    features: Features | Spilled,
     times_ms: Times,
     fraud: Flags,
     out: Path,
@@ -146,11 +151,11 @@ def train_on_features(
     """
     costs, split, told = costs or Costs(), split or Split(), progress or silent
     learn, tune, held = divide(times_ms, fraud, split, labelled)
+    tuned_on, held_out = (FeatureRows(features, tune), fraud[tune]), (FeatureRows(features, held), fraud[held])
     members = grow(
-        features[learn],
+        FeatureRows(features, learn),
         fraud[learn],
-        features[tune],
-        fraud[tune],
+        *tuned_on,
         seed=seed,
         nthread=nthread,
         counts=None if counts is None else (counts[learn].astype(np.float32), counts[tune].astype(np.float32)),
@@ -158,12 +163,12 @@ def train_on_features(
     )
     raw = [bytes(model.save_raw("ubj")) for _, model in members]
     forest = read_forest(raw, MODEL_FEATURES)
-    tuned_on, held_out = (features[tune], fraud[tune]), (features[held], fraud[held])
     most_reviewed = _most_reviewed(times_ms[tune], split)
     of_tuned = None if counts is None else counts[tune]
     tiers = {tier: _tune(forest, tier, *tuned_on, costs, most_reviewed, of_tuned) for tier in SCORED_TIERS}
-    amounts = _amounts(features[tune])
+    amounts = _amounts(tuned_on[0])
     by_amount = best_thresholds(amounts, amounts, fraud[tune], costs, most_reviewed, of_tuned)
+    every = FeatureRows.all_of(features)
     report = {
         "learnt_from": _part(learn, times_ms, fraud),
         "tuned_on": _part(tune, times_ms, fraud),
@@ -172,15 +177,17 @@ def train_on_features(
         "seed": seed,
         "split": asdict(split),
         "tiers": {tier.value: _quality(forest, tier, settings, *held_out, costs) for tier, settings in tiers.items()},
-        "amount_alone": _judged(_amounts(features[held]), *held_out, *by_amount, costs),
+        "amount_alone": _judged(_amounts(held_out[0]), *held_out, *by_amount, costs),
         "label_delay_days": label_delay_days,
         "left_out": 0 if labelled is None else int((~labelled).sum()),  # without a label, or repeated
         "control_group": 0 if counts is None else int((counts > 1).sum()),  # each stands for several
-        "without_hour": int((features[:, _LOCAL_HOUR] < 0).sum()),  # neither a time zone nor an offset tells the local time
-        "without_rate": int(np.isnan(features[:, _AMOUNT]).sum()),  # learnt from without their amount
+        "without_hour": int((every.column(_LOCAL_HOUR) < 0).sum()),  # neither a time zone nor an offset tells the local time
+        "without_rate": int(np.isnan(every.column(_AMOUNT)).sum()),  # learnt from without their amount
     }
     report |= more_of(forest, [name for name, _ in members], tiers[Tier.FULL], *held_out, times_ms[held], seed)
-    parity = parity_of(Form.COMPILED, forest, raw, tiers, *held_out)
+    shown = held_out[0].evenly(MOST_COMPARED)
+    known = fraud[shown.numbers]
+    parity = parity_of(Form.COMPILED, forest, raw, tiers, shown.whole(), known)
     check(Form.COMPILED, parity)
     manifest = {
         "form": Form.COMPILED,
@@ -196,17 +203,17 @@ def train_on_features(
 def _tune(
     forest: Forest,
     tier: Tier,
-    features: Features,
+    rows: FeatureRows,
     fraud: Flags,
     costs: Costs,
     most_reviewed: int | None,
     counts: npt.NDArray[np.float64] | None,
 ) -> TierSettings:
     """Calibration and thresholds of a tier, from rows that no tree has seen."""
-    features = seen_in(features, tier)
-    calibration = fit_calibration(Ensemble(forest, {}).margin(features, tier), fraud, counts)
-    scores = Ensemble(forest, {tier: calibration}).score(features, tier)[0]
-    review, decline = best_thresholds(scores, _amounts(features), fraud, costs, most_reviewed, counts)
+    margins = rows.each(lambda part: Ensemble(forest, {}).margin(seen_in(part, tier), tier))
+    calibration = fit_calibration(margins, fraud, counts)
+    scores = _scores(forest, tier, calibration, rows)
+    review, decline = best_thresholds(scores, _amounts(rows), fraud, costs, most_reviewed, counts)
     return TierSettings(calibration=calibration, thresholds=Thresholds(review=review, decline=decline))
 
 
@@ -218,11 +225,15 @@ def _most_reviewed(times_ms: Times, split: Split) -> int | None:
 
 
 def _quality(
-    forest: Forest, tier: Tier, settings: TierSettings, features: Features, fraud: Flags, costs: Costs
+    forest: Forest, tier: Tier, settings: TierSettings, rows: FeatureRows, fraud: Flags, costs: Costs
 ) -> dict[str, Any]:
-    features = seen_in(features, tier)
-    scores = Ensemble(forest, {tier: settings.calibration}).score(features, tier)[0]
-    return _judged(scores, features, fraud, settings.thresholds.review, settings.thresholds.decline, costs)
+    scores = _scores(forest, tier, settings.calibration, rows)
+    return _judged(scores, rows, fraud, settings.thresholds.review, settings.thresholds.decline, costs)
+
+
+def _scores(forest: Forest, tier: Tier, calibration: Calibration, rows: FeatureRows) -> npt.NDArray[np.float64]:
+    ensemble = Ensemble(forest, {tier: calibration})
+    return rows.each(lambda part: ensemble.score(seen_in(part, tier), tier)[0])
 
 
 def divide(
@@ -250,8 +261,8 @@ def divide(
     return learn, tune, held
 
 
-def _amounts(features: Features) -> npt.NDArray[np.float64]:
-    return np.nan_to_num(features[:, _AMOUNT].astype(np.float64))
+def _amounts(rows: FeatureRows) -> npt.NDArray[np.float64]:
+    return np.nan_to_num(rows.column(_AMOUNT))
 
 
 def _part(rows: npt.NDArray[np.intp], times_ms: Times, fraud: Flags) -> dict[str, Any]:
@@ -261,9 +272,9 @@ def _part(rows: npt.NDArray[np.intp], times_ms: Times, fraud: Flags) -> dict[str
 
 
 def _judged(
-    scores: npt.NDArray[np.float64], features: Features, fraud: Flags, review: float, decline: float, costs: Costs
+    scores: npt.NDArray[np.float64], rows: FeatureRows, fraud: Flags, review: float, decline: float, costs: Costs
 ) -> dict[str, Any]:
-    return ranking(scores, fraud) | at_thresholds(scores, _amounts(features), fraud, review, decline, costs)
+    return ranking(scores, fraud) | at_thresholds(scores, _amounts(rows), fraud, review, decline, costs)
 
 
 def _summary(report: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.tables.events import Events
+from assay.tables.spilled import Spilled
 
 CHANGED_KINDS = ("user", "instrument", "bin", "merchant", "device", "address")  # entities that learn of it, by digest
 COUNTED = ("issuer_declines", "verdicts", "disputes", "frauds")  # verdicts: our own declines, from the tier full alone
@@ -26,7 +27,9 @@ CHANGE = np.dtype(
 Changes = npt.NDArray[np.void]
 
 
-def changes_of_labels(events: Events, fraud: npt.NDArray[np.bool_], delay_ms: int) -> tuple[Changes, npt.NDArray[np.int64]]:
+def changes_of_labels(
+    events: Events | Spilled, fraud: npt.NDArray[np.bool_], delay_ms: int
+) -> tuple[Changes, npt.NDArray[np.int64]]:
     """What labels (n,) say of events (n,) in the order of their time, where nothing else is told of how they became known.
 
     Each fraud becomes known `delay_ms` after its event. Returns changes (m,) in that order, and the number of the event that
@@ -34,21 +37,23 @@ def changes_of_labels(events: Events, fraud: npt.NDArray[np.bool_], delay_ms: in
     """
     times = np.maximum.accumulate(events["time_ms"])
     rows = np.flatnonzero(fraud)
-    _, firsts = np.unique(events[["user", "id"]][rows], return_index=True)  # one that comes again is no second fraud
-    rows = rows[np.sort(firsts)]
-    known_before = np.maximum(np.searchsorted(times, events["time_ms"][rows] + delay_ms), rows + 1)
+    told = events[rows]
+    _, firsts = np.unique(told[["user", "id"]], return_index=True)  # one that comes again is no second fraud
+    firsts.sort()
+    rows, told = rows[firsts], told[firsts]
+    known_before = np.maximum(np.searchsorted(times, told["time_ms"] + delay_ms), rows + 1)
     order = np.argsort(known_before, kind="stable")
-    rows = rows[order]
+    told = told[order]
     changes = np.zeros(len(rows), CHANGE)
     for name in ("offset", "time_ms", *CHANGED_KINDS):
-        changes[name] = events[name][rows]
+        changes[name] = told[name]
     changes["frauds"] = 1
-    changes["thousandths"] = np.nan_to_num(np.rint(events["amount"][rows] * 1000.0))
+    changes["thousandths"] = np.nan_to_num(np.rint(told["amount"] * 1000.0))
     return changes, known_before[order].astype(np.int64)
 
 
 def with_declines(
-    events: Events, declined: npt.NDArray[np.bool_], changes: Changes, known_before: npt.NDArray[np.int64]
+    events: Events | Spilled, declined: npt.NDArray[np.bool_], changes: Changes, known_before: npt.NDArray[np.int64]
 ) -> tuple[Changes, npt.NDArray[np.int64]]:
     """Changes (m,) and the event that each is known before, and among them our declines of events, bool (n,).
 

@@ -3,8 +3,12 @@
 One event is one fixed-width record. Identifiers are digests (`tables.digests`): equality is all that is ever asked of them.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+
+from assay.tables.spilled import BLOCK, Spilled
 
 NO_OFFSET = -32_768  # `utc_offset_minutes` where neither a zone nor an offset was given
 _ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # so that three numbers become one
@@ -39,9 +43,23 @@ EVENT = np.dtype(
 Events = npt.NDArray[np.void]
 
 
-def first_times(events: Events) -> npt.NDArray[np.bool_]:
+def first_times(events: Events | Spilled) -> npt.NDArray[np.bool_]:
     """Which events are the first with their user and id, bool (n,)."""
-    mixed = events["id"][:, 0] ^ (events["id"][:, 1] * _ODD[0]) ^ (events["user"] * _ODD[1])
     firsts = np.zeros(len(events), np.bool_)
-    firsts[np.unique(mixed, return_index=True)[1]] = True
+    firsts[np.unique(names_of(events), return_index=True)[1]] = True
     return firsts
+
+
+def names_of(events: Events | Spilled) -> npt.NDArray[np.uint64]:
+    """User and transaction id of events as one number each, (n,): of two that differ the same once in 2^64."""
+    names = np.empty(len(events), np.uint64)
+    for start in range(0, len(events), BLOCK):
+        part = events[start : start + BLOCK]
+        names[start : start + BLOCK] = mixed(part["user"], part["id"][:, 0], part["id"][:, 1])
+    return names
+
+
+def mixed(user: Any, first: Any, second: Any) -> Any:
+    """The number of a user and the two halves of an id, uint64."""
+    with np.errstate(over="ignore"):
+        return first ^ (second * _ODD[0]) ^ (user * _ODD[1])

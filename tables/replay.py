@@ -3,7 +3,7 @@
 Training, backtests and `assay score` take their features from here: there is no second implementation of any.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import numpy as np
@@ -23,6 +23,7 @@ from assay.tables.rates import Rates
 from assay.tables.recall import NEW
 from assay.tables.risk_family import RISK_COLUMNS, RiskFamily
 from assay.tables.risk_fold import RiskWindows
+from assay.tables.spilled import Spilled
 
 CHUNK = 8_192  # transactions at a time: the size changes nothing but the memory
 
@@ -41,14 +42,24 @@ def replay(
 
 def events_of(transactions: Iterable[Transaction], rates: Rates) -> Events:
     """Transactions as (n,) EVENT, as if each had been appended at its own time, to one partition."""
-    chunks = [np.zeros(0, EVENT)]
+    return np.concatenate([np.zeros(0, EVENT), *_encoded(transactions, rates)])
+
+
+def spilled_events(transactions: Iterable[Transaction], rates: Rates) -> Spilled:
+    """The same on disk."""
+    events = Spilled(EVENT)
+    for chunk in _encoded(transactions, rates):
+        events.append(chunk)
+    return events
+
+
+def _encoded(transactions: Iterable[Transaction], rates: Rates) -> Iterator[Events]:
     source = iter(transactions)
     offset = 0
     while chunk := list(islice(source, CHUNK)):
         times = [transaction.timestamp.ms for transaction in chunk]
-        chunks.append(encode_events(chunk, range(offset, offset + len(chunk)), times, rates, OFFLINE))
+        yield encode_events(chunk, range(offset, offset + len(chunk)), times, rates, OFFLINE)
         offset += len(chunk)
-    return np.concatenate(chunks)
 
 
 def replay_events(
@@ -67,25 +78,59 @@ def replay_events(
     is counted once.
     """
     features = np.empty((len(events), FEATURE_COUNT), np.float32)
-    users, inverse = np.unique(events["user"], return_inverse=True)
-    slots = inverse.astype(np.int32)
+    start = 0
+    for chunk in _replayed(events, features.__getitem__, batch, changes, known_before):
+        features[start : start + len(chunk)] = chunk
+        start += len(chunk)
+        if progress is not None:
+            progress(len(chunk))
+    return features
+
+
+def spilled_features(
+    events: Spilled,
+    progress: Progress | None = None,
+    *,
+    batch: BatchHistory | None = None,
+    changes: Changes | None = None,
+    known_before: npt.NDArray[np.int64] | None = None,
+) -> Spilled:
+    """The same from disk to disk."""
+    features = Spilled(np.dtype(np.float32), FEATURE_COUNT)
+    for chunk in _replayed(events, features.__getitem__, batch, changes, known_before):
+        features.append(chunk)
+        if progress is not None:
+            progress(len(chunk))
+    return features
+
+
+def _replayed(
+    events: Events | Spilled,
+    earlier: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float32]],
+    batch: BatchHistory | None,
+    changes: Changes | None,
+    known_before: npt.NDArray[np.int64] | None,
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Features chunk by chunk; `earlier` gives those of events, by number, of chunks that were given before."""
+    users = np.unique(events["user"])
     if changes is None or known_before is None:
         changes, known_before = np.zeros(0, CHANGE), np.zeros(0, np.int64)
     redis = _Redis(batch or BatchHistory(), RiskWindows(RISK_COLUMNS, changes, known_before))
     rows = new_rows(len(users))
     for start in range(0, len(events), CHUNK):
-        stop = min(start + CHUNK, len(events))
-        chunk, chunk_slots, out = events[start:stop].copy(), slots[start:stop], features[start:stop]
-        chunk["offset"] = np.arange(start, stop)
+        chunk = events[start : start + CHUNK].copy()
+        slots = np.searchsorted(users, chunk["user"]).astype(np.int32)
+        out = np.empty((len(chunk), FEATURE_COUNT), np.float32)
+        chunk["offset"] = np.arange(start, start + len(chunk))
         repeats = np.empty(len(chunk), np.int64)
-        recall(rows, chunk_slots, chunk, repeats)
-        firsts, new = _firsts(rows, chunk_slots, repeats, start), repeats == NEW
-        fold(rows, chunk_slots, chunk, repeats, out)
+        recall(rows, slots, chunk, repeats)
+        firsts, new = _firsts(rows, slots, repeats, start), repeats == NEW
+        fold(rows, slots, chunk, repeats, out)
         out[new, PROFILE_FEATURES:] = redis.observe(chunk[new], start + np.flatnonzero(new))
-        out[~new] = features[firsts[~new]]
-        if progress is not None:
-            progress(len(chunk))
-    return features
+        old, within = ~new & (firsts < start), ~new & (firsts >= start)
+        out[old] = earlier(firsts[old])
+        out[within] = out[firsts[within] - start]
+        yield out
 
 
 class _Redis:
