@@ -66,6 +66,8 @@ def train(
       assay train history.parquet --out bundle --outcomes outcomes.jsonl
       assay train history.parquet --out bundle --batch-features dispute-rates.parquet --batch-delay 3
     """
+    import time
+
     from assay.deploy.progress_bars import progress_bars
     from assay.models.bundle import check_writable
     from assay.models.training import Split
@@ -85,6 +87,7 @@ def train(
             rates=Rates.load(settings.rates or SHIPPED_RATES),
             batch=batch,
             outcomes=outcomes,
+            now_ms=time.time_ns() // 1_000_000,
             label_delay_days=label_delay,
             labelled=history.labelled,
             shares=history.shares,
@@ -128,6 +131,10 @@ def _show(bundle: Any) -> None:
                 f"{quality['money_saved']:,.0f}",
             )
         console.print(grid)
+    outcomes = report["outcomes"] or {"future": 0, "unknown": 0}
+    for count, why in ((outcomes["future"], "known in the future: left out"), (outcomes["unknown"], "of no transaction here")):
+        if count:
+            console.print(f"{count:,} outcomes were {why}", highlight=False, soft_wrap=True)
     for count, why in (
         (report["left_out"], "no label, or came again: not learnt from"),
         (report["without_rate"], "no rate: no amount"),

@@ -1,9 +1,7 @@
 """What XGBoost grows trees on, made from pieces: binned, two bytes a value, and on disk where that is much."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -33,17 +31,14 @@ class _Pieces(xgboost.DataIter):
         return False
 
 
-@contextmanager
 def binned(
-    again: Again, rows: int, max_bin: int, nthread: int, ref: xgboost.DMatrix | None = None
-) -> Iterator[xgboost.DMatrix]:
-    """The matrix of so many rows in pieces, for as long as the block runs.
+    again: Again, rows: int, folder: str, *, max_bin: int, nthread: int, ref: xgboost.DMatrix | None = None
+) -> xgboost.DMatrix:
+    """The matrix of so many rows in pieces; its files, if any, lie in `folder`, and go with it.
 
     `again`: gives the pieces from the first, as often as asked. `ref`: the matrix whose bins to take.
     """
     options = {"max_bin": max_bin, "nthread": nthread, "ref": ref}
     if rows <= MOST_IN_MEMORY:
-        yield xgboost.QuantileDMatrix(_Pieces(again, None), **options)
-        return
-    with TemporaryDirectory(prefix="assay-bins-", ignore_cleanup_errors=True) as folder:
-        yield xgboost.ExtMemQuantileDMatrix(_Pieces(again, str(Path(folder) / "pages")), **options)
+        return xgboost.QuantileDMatrix(_Pieces(again, None), **options)
+    return xgboost.ExtMemQuantileDMatrix(_Pieces(again, str(Path(folder) / "pages")), **options)

@@ -8,6 +8,7 @@ Detection Handbook, chapter 6). All are monotone where the feature list says tha
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import xgboost
 
 from assay.models.feature_rows import FeatureRows
 from assay.models.manifest import MEMBERS
-from assay.models.matrices import Piece, binned
+from assay.models.matrices import Again, Piece, binned
 from assay.tables.features import BATCH_FEATURES, ENTITY_FEATURES, FEATURES, MODEL_FEATURES, PROFILE_FEATURES
 
 MAX_TREES = 120
@@ -99,19 +100,32 @@ def grow(
     amounts = earlier.column(0).astype(np.float32)
     lost = _lost(len(earlier), random)
     of_each, of_later = counts or (np.float32(1), np.ones(len(later), np.float32))
+    stop_on = partial(_pieces, later, later_fraud, of_later)
     members = []
-    for recipe in RECIPES:
-        weights = recipe.weigh(amounts, fraud, random) * of_each
-        data = binned(partial(_pieces, earlier, fraud, weights, lost), int((weights > 0).sum()), _MAX_BIN, nthread)
-        with data as learnt:
-            stop_on = binned(partial(_pieces, later, later_fraud, of_later), len(later), _MAX_BIN, nthread, learnt)
+    with TemporaryDirectory(prefix="assay-bins-") as folder:
+        for recipe in RECIPES:
+            weights = recipe.weigh(amounts, fraud, random) * of_each
+            learnt = partial(_pieces, earlier, fraud, weights, lost)
             parameters = _COMMON | recipe.parameters | {"seed": seed, "nthread": nthread, "monotone_constraints": _SIGNS}
-            with stop_on as later_ones:
-                callbacks = _callbacks(recipe.name, step)
-                evals = [(later_ones, "later")]
-                booster = xgboost.train(parameters, learnt, MAX_TREES, evals=evals, verbose_eval=False, callbacks=callbacks)
-        members.append((recipe.name, booster[: booster.best_iteration + 1]))
+            rows = int((weights > 0).sum()), len(later)
+            booster = _grow_one(learnt, stop_on, rows, folder, parameters, _callbacks(recipe.name, step))
+            members.append((recipe.name, booster[: booster.best_iteration + 1]))
     return members
+
+
+def _grow_one(
+    learnt: Again,
+    stop_on: Again,
+    rows: tuple[int, int],
+    folder: str,
+    parameters: dict[str, Any],
+    callbacks: list[xgboost.callback.TrainingCallback],
+) -> xgboost.Booster:
+    """rows: how many are learnt from, and how many say when to stop."""
+    bins = {"max_bin": _MAX_BIN, "nthread": parameters["nthread"]}
+    data = binned(learnt, rows[0], folder, **bins)
+    later = binned(stop_on, rows[1], folder, **bins, ref=data)
+    return xgboost.train(parameters, data, MAX_TREES, evals=[(later, "later")], verbose_eval=False, callbacks=callbacks)
 
 
 def _pieces(rows: FeatureRows, fraud: Flags, weights: Weights, lost: Flags | None = None) -> Iterator[Piece]:

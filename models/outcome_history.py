@@ -41,7 +41,8 @@ class OutcomeHistory:
         known_before: int64 (m,), ascending: the number of the event that each is known before.
         fraud: bool (n,), what they are known to be in the end.
         labelled: bool (n,), whether that is known: somebody has said so, or so long has passed that somebody would have.
-        outcomes, unknown: of the file; and those of them whose transaction is not in the history.
+        outcomes, unknown, future: of the file; those of them whose transaction is not in the history; and those left out, as
+            they say to be known later than now.
     """
 
     changes: Changes
@@ -50,17 +51,22 @@ class OutcomeHistory:
     labelled: npt.NDArray[np.bool_]
     outcomes: int
     unknown: int
+    future: int
 
 
 def outcome_history(
-    path: Path, events: Events | Spilled, whole: Sequence[int], mature_days: float = MATURE_DAYS
+    path: Path,
+    events: Events | Spilled,
+    whole: Sequence[int],
+    mature_days: float = MATURE_DAYS,
+    now_ms: int | None = None,
 ) -> OutcomeHistory:
     """Of events (n,) in the order of their time, digested under `OFFLINE`.
 
     whole (n,): amounts in thousandths of a major unit of each one's own currency. A transaction that comes again is told of at
-    its first row. Raises InputError, which names the line that can't be used.
+    its first row. now_ms: epoch; None: no outcome is too late. Raises InputError, which names the line that can't be used.
     """
-    told, count = _told(path, events)
+    told, count, future = _told(path, events, now_ms)
     if not told:
         raise InputError(
             f"{path}: none of its {count:,} outcomes is of a transaction of the history",
@@ -83,21 +89,24 @@ def outcome_history(
         if said := label(heard_of):
             fraud[event], labelled[event] = said == "fraud", said != "disputed"
     changes, known_before = _changes(events, rows, effects)
-    return OutcomeHistory(changes, known_before, fraud, labelled, count, count - len(told))
+    return OutcomeHistory(changes, known_before, fraud, labelled, count, count - len(told) - future, future)
 
 
-def _told(path: Path, events: Events | Spilled) -> tuple[list[Told], int]:
-    """The outcomes of transactions of the history, in the order in which they became known; and how many there are in all."""
+def _told(path: Path, events: Events | Spilled, now_ms: int | None) -> tuple[list[Told], int, int]:
+    """Outcomes of transactions of the history, in the order in which they became known; how many in all, and after now."""
     names, firsts = np.unique(names_of(events), return_index=True)
-    told, count = [], 0
+    told, count, future = [], 0, 0
     for outcome in read_outcomes(path):
         count += 1
+        if now_ms is not None and outcome.known_at.ms > now_ms:
+            future += 1
+            continue
         first, second = np.frombuffer(OFFLINE.of128(outcome.transaction_id), "<u8")
         name = mixed(np.uint64(OFFLINE.of64(outcome.user_id)), first, second)
         at = int(np.searchsorted(names, name))
         if at < len(names) and names[at] == name:
             told.append(Told(int(firsts[at]), Heard.of(outcome, OFFLINE)))
-    return sorted(told, key=lambda one: one.heard), count
+    return sorted(told, key=lambda one: one.heard), count, future
 
 
 def read_outcomes(path: Path) -> Iterator[Outcome]:

@@ -71,6 +71,7 @@ def train(
     rates: Rates,
     batch: BatchHistory | None = None,
     outcomes: Path | None = None,
+    now_ms: int | None = None,
     label_delay_days: float = LABEL_DELAY_DAYS,
     costs: Costs | None = None,
     split: Split | None = None,
@@ -84,7 +85,8 @@ def train(
 
     `batch`: the batch features that were loaded meanwhile. `label_delay_days`: how long after a payment its fraud became known;
     features of later payments count it from then on. `outcomes`: a file that says when what became of them was known
-    (`models.outcome_history`), in place of that; and what they were, where `labels` is None. `labelled`, bool (n,): what has no
+    (`models.outcome_history`), in place of that; and what they were, where `labels` is None; those known after `now_ms` (epoch)
+    are left out and counted. `labelled`, bool (n,): what has no
     label (yet) is neither fraud nor genuine; it fills the features of later payments, and nothing is learnt or measured on it.
     Nor is it on a payment that comes again: its first row counts. `shares` (n,): of what the control group let through the
     share of its like; else NaN.
@@ -94,7 +96,7 @@ def train(
     told = progress or silent
     whole = array("q")
     events = spilled_events(read_with_amounts(transactions, whole, told), rates)
-    heard = None if outcomes is None else outcome_history(outcomes, events, whole)
+    heard = None if outcomes is None else outcome_history(outcomes, events, whole, now_ms=now_ms)
     fraud = np.asarray(labels if labels is not None or heard is None else heard.fraud, np.bool_)
     if labels is None and heard is not None:
         labelled = heard.labelled
@@ -123,6 +125,7 @@ def train(
         split=split,
         labelled=labelled,
         counts=None if shares is None else weights_of(shares),
+        outcomes=None if heard is None else {"read": heard.outcomes, "unknown": heard.unknown, "future": heard.future},
         label_delay_days=label_delay_days,
         seed=seed,
         nthread=nthread,
@@ -140,6 +143,7 @@ def train_on_features(
     split: Split | None = None,
     labelled: Flags | None = None,
     counts: npt.NDArray[np.float64] | None = None,
+    outcomes: dict[str, int] | None = None,
     label_delay_days: float = LABEL_DELAY_DAYS,
     seed: int = 7,
     nthread: int = 2,
@@ -147,7 +151,8 @@ def train_on_features(
 ) -> Bundle:
     """The same from features, float32 (n, F), with the time (epoch ms) and label of each row, and whether it has one.
 
-    `counts` (n,): for how many each stands, in the trees, the calibration and the thresholds; None: for itself.
+    `counts` (n,): for how many each stands, in the trees, the calibration and the thresholds; None: for itself. `outcomes`: how
+    many there were of each kind, for the report.
     """
     costs, split, told = costs or Costs(), split or Split(), progress or silent
     learn, tune, held = divide(times_ms, fraud, split, labelled)
@@ -180,6 +185,7 @@ def train_on_features(
         "amount_alone": _judged(_amounts(held_out[0]), *held_out, *by_amount, costs),
         "label_delay_days": label_delay_days,
         "left_out": 0 if labelled is None else int((~labelled).sum()),  # without a label, or repeated
+        "outcomes": outcomes,  # None: known by labels alone
         "control_group": 0 if counts is None else int((counts > 1).sum()),  # each stands for several
         "without_hour": int((every.column(_LOCAL_HOUR) < 0).sum()),  # neither a time zone nor an offset tells the local time
         "without_rate": int(np.isnan(every.column(_AMOUNT)).sum()),  # learnt from without their amount

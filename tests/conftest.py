@@ -3,6 +3,7 @@
 Never skipped: where they can't be had, the tests that need them end in an error that says how to mend it.
 """
 
+import os
 import sys
 import uuid
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ import pytest
 
 from assay.deploy.services import Running
 from assay.deploy.services import services as start_services
+
+# Read when XGBoost is loaded: its threads must not spin while they wait for one that another test's process keeps from a core.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def _tell(text: str) -> None:

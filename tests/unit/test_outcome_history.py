@@ -77,6 +77,13 @@ def test_those_of_other_transactions_are_counted(tmp_path: Path) -> None:
     assert (found.outcomes, found.unknown, len(found.changes)) == (2, 1, 1)
 
 
+def test_those_known_in_the_future_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    path.write_bytes(b"\n".join(map(orjson.dumps, (said(5, "fraud", 6), said(6, "fraud", 6.5)))))
+    found = outcome_history(path, EVENTS, WHOLE, now_ms=START_MS + 6 * DAY_MS)
+    assert (found.outcomes, found.unknown, found.future, len(found.changes)) == (2, 0, 1, 1)
+
+
 def test_features_count_what_was_known_then(tmp_path: Path) -> None:
     found = history(tmp_path, said(5, "issuer_declined", 5.5))
     again = EVENTS[[5, 5, 5]].copy()  # its user pays three times, an hour apart from the day on

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from assay.agents.steer import InForce
+from assay.models import quality
 from assay.models.costs import NEVER, Costs, best_thresholds
 from assay.models.evaluate import at_thresholds, ranking
+from assay.models.feature_rows import FeatureRows
 from assay.models.quality import against_members, calibration, curves
 from assay.models.training import Split, train_on_features
 from assay.schemas.errors import InputError
 from assay.streams.settings import Settings
-from assay.tables.features import FEATURES
+from assay.tables.features import FEATURE_COUNT, FEATURES, NAMES
 
 
 @pytest.fixture
@@ -64,6 +66,19 @@ def test_the_page_holds_tables_and_plots_and_asks_for_nothing_from_elsewhere(bun
     assert sum(tag == "svg" for tag, _ in seen) == 4
     assert not [tag for tag, attributes in seen if {"src", "href"} & attributes.keys() or tag in ("script", "link")]
     assert bundle.report["ensemble"]["best_member"] in page
+
+
+def test_segments_are_called_by_what_they_are(bundle):
+    names = {one["name"] for one in bundle.report["segments"]}
+    assert "user seen less than 7 days" in names
+    segments = quality.segments(np.zeros(4), FeatureRows.all_of(_of_channels(0, 1, 3, 1)), np.zeros(4), np.zeros(4, np.bool_))
+    assert {"channel: not said", "channel: ecom", "channel: atm"} <= {one["name"] for one in segments}
+
+
+def _of_channels(*channels):
+    features = np.zeros((len(channels), FEATURE_COUNT), np.float32)
+    features[:, NAMES.index("channel")] = channels
+    return features
 
 
 def test_curves_end_where_everything_is_stopped(told):
