@@ -1,5 +1,6 @@
 """The feature list as rows to be shown: one for each feature, and how it is written for people and for machines."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from assay.tables.features import DAY, FEATURES, HOUR, MINUTE, WINDOW_NAMES, Feature
 
 NOTHING = "-"
+MOST_COVERAGE_APART = 0.25  # of all: more says that models were trained with other values than they are served with
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,17 @@ def machine_row(feature: Feature, seen: Seen | None) -> dict[str, Any]:
         "share_missing": None if seen is None else round(seen.missing, 6),
         "share_never": None if seen is None else round(seen.never, 6),
     }
+
+
+def differing_coverage(learnt: Mapping[str, float], seen: Sequence[Seen]) -> list[str]:
+    """Batch features that models met far more, or far less, often than decisions do now. `learnt`: of the bundle's manifest."""
+    said = []
+    for feature, one in zip(FEATURES, seen, strict=True):
+        served = 1 - one.missing - one.never
+        if feature.name in learnt and abs(served - learnt[feature.name]) > MOST_COVERAGE_APART:
+            met = f"{learnt[feature.name]:.0%} of what the models learnt from"
+            said.append(f"{feature.name}: {served:.0%} of these decisions had a value, and {met}")
+    return said
 
 
 def feature_rows() -> list[list[str]]:

@@ -49,10 +49,14 @@ def features(
     counted, note = _look(last)
     seen = counted.seen() if counted is not None else None
     _show(seen, note)
+    differs = [] if seen is None else _differing(seen)
+    for line in differs:
+        print(f"Look at {line}. Load what is missing (assay features load), or train with --batch-features.")
     if json_:
         by_feature: list[Seen | None] = [*seen] if seen is not None else [None] * len(FEATURES)
         rows = [machine_row(*one) for one in zip(FEATURES, by_feature, strict=True)]
-        print(json.dumps({"features": rows, "decisions": counted.records if counted is not None else 0, "note": note}))
+        decisions = counted.records if counted is not None else 0
+        print(json.dumps({"features": rows, "decisions": decisions, "note": note, "batch_differs": differs}))
 
 
 @app.command()
@@ -131,6 +135,19 @@ def _look(last: int) -> "tuple[Tally | None, str]":
         return None, f"what was seen is left out: {error.what}"
     note = f"seen in the latest {counted.records:,} decisions" if counted.records else "there are no decisions yet"
     return counted, note + (f"; {counted.others:,} of another list were left out" if counted.others else "")
+
+
+def _differing(seen: "list[Seen]") -> list[str]:
+    """Batch features that the bundle in the settings learnt from otherwise; none where there is no bundle."""
+    from assay.deploy.feature_map import differing_coverage
+    from assay.models.bundle import read_manifest
+    from assay.schemas.errors import BundleError
+    from assay.streams.settings import Settings
+
+    try:
+        return differing_coverage(read_manifest(Settings.load().bundle).batch_coverage, seen)
+    except BundleError:
+        return []
 
 
 def _show(seen: "list[Seen] | None", note: str) -> None:

@@ -82,6 +82,11 @@ class Bundle:
         return cls(path, found, manifest, ensemble, catalogue, report, _thresholds_digest(manifest))
 
 
+def read_manifest(path: Path) -> Manifest:
+    """What a bundle says of itself, without a look at the rest. Raises BundleError."""
+    return _parse_manifest(path / MANIFEST, _read_manifest(path))
+
+
 def write_bundle(
     path: Path,
     manifest: Mapping[str, Any],

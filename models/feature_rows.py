@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from assay.tables.features import FEATURES, Origin
 from assay.tables.spilled import Spilled
 
 AT_ONCE = 65_536  # rows in memory
@@ -50,3 +51,14 @@ class FeatureRows:
     def whole(self) -> Features:
         """All at once: for few."""
         return self.features[self.numbers]
+
+
+def batch_coverage(rows: FeatureRows) -> dict[str, float]:
+    """By batch feature the share of the rows that have a value: for the rest none was loaded, or none that was new enough."""
+    found = {}
+    for number, feature in enumerate(FEATURES):
+        if feature.source is Origin.BATCH:
+            column = rows.column(number)
+            there = ~np.isnan(column) & (column != np.float32(feature.never)) & (column != np.float32(feature.absent))
+            found[feature.name] = round(float(there.mean()), 4) if len(rows) else 0.0
+    return found

@@ -95,6 +95,7 @@ class Manifest(_Part):
     form: Form = Form.COMPILED  # how the ensemble is served, where ASSAY_MODEL_FORM does not say otherwise
     parity: dict[Tier, Parity] = {}  # of that form, on what was held out
     label_delay_days: float | None = Field(None, ge=0)  # after which fraud was known in training; None: made before it was kept
+    batch_coverage: dict[str, Probability] = {}  # share of what was learnt from that had a value of each batch feature
     costs: Costs
     summary: Summary
     libraries: dict[str, str]

@@ -20,7 +20,7 @@ from assay.models.control_group import weights_of
 from assay.models.costs import Costs, best_thresholds
 from assay.models.ensemble import Ensemble, seen_in
 from assay.models.evaluate import at_thresholds, ranking
-from assay.models.feature_rows import FeatureRows
+from assay.models.feature_rows import FeatureRows, batch_coverage
 from assay.models.forest import Forest, read_forest
 from assay.models.form_parity import Form
 from assay.models.forms import check, parity_of
@@ -200,6 +200,7 @@ def train_on_features(
         "parity": parity,
         "tiers": tiers,
         "label_delay_days": label_delay_days,
+        "batch_coverage": batch_coverage(FeatureRows(features, learn)),
         "costs": costs,
         "summary": _summary(report),
     }

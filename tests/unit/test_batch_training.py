@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assay.deploy import cli
+from assay.models.bundle import read_manifest
 
 START_MS = 1_767_225_600_000
 STEP_MS = 20_000  # a day and a half in all: what is loaded at its beginning stays allowed
@@ -62,6 +63,10 @@ def test_what_had_been_loaded_is_learnt_and_scored_with(history: Path, tmp_path:
     report = ran("train", str(history), "--out", bundle, "--threads", "1", *given)
     assert report["tiers"]["full"]["average_precision"] > 0.35
     informed = ran("score", str(history), "--bundle", bundle, *given)
+    assert read_manifest(tmp_path / "bundle").batch_coverage == {
+        "merchant_dispute_rate_90d": 1.0,
+        "merchant_onboarded_days": 0.0,
+    }
     late = ran("score", str(history), "--bundle", bundle, *given, "--batch-delay", "1000")
     unaware = ran("score", str(history), "--bundle", bundle)
     assert informed["average_precision"] > 1.5 * unaware["average_precision"]

@@ -217,7 +217,7 @@ def test_a_model_of_other_trees_is_refused(copied):
 
 def test_writing_replaces_a_bundle_whole_and_nothing_else(bundle, copied, tmp_path):
     members = [(m.name, xgboost.Booster(model_file=copied / m.file)) for m in bundle.manifest.members]
-    kept = ("form", "parity", "tiers", "label_delay_days", "costs", "summary")
+    kept = ("form", "parity", "tiers", "label_delay_days", "batch_coverage", "costs", "summary")
     fields = {name: getattr(bundle.manifest, name) for name in kept}
     again = write_bundle(copied, fields, members, SHIPPED.read_bytes(), bundle.report)
     assert again.version == bundle.version
@@ -231,7 +231,7 @@ def test_writing_replaces_a_bundle_whole_and_nothing_else(bundle, copied, tmp_pa
 
 def test_a_bundle_that_can_not_be_served_is_not_put_in_place(bundle, copied, tmp_path):
     members = [(m.name, xgboost.Booster(model_file=copied / m.file)) for m in bundle.manifest.members]
-    kept = ("form", "parity", "tiers", "label_delay_days", "costs", "summary")
+    kept = ("form", "parity", "tiers", "label_delay_days", "batch_coverage", "costs", "summary")
     fields = {name: getattr(bundle.manifest, name) for name in kept}
     with pytest.raises(BundleError, match="reasons"):
         write_bundle(copied, fields, members, b"", bundle.report)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assay.deploy import cli
+from assay.deploy.feature_map import Seen, differing_coverage
 from assay.deploy.features_page import features_page
 from assay.deploy.features_seen import Tally
 from assay.tables.features import FEATURE_COUNT, FEATURES, NAMES, features_digest
@@ -63,6 +64,12 @@ def test_what_was_seen_is_the_oldest_age_and_the_shares_of_what_was_missing() ->
     assert seen is not None
     assert (seen[RATE].age_s, seen[RATE].missing, seen[RATE].never) == (60.0, 0.25, 0.25)
     assert (seen[0].age_s, seen[0].missing) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("learnt", "said"), [(1.0, True), (0.5, False), (0.0, True)])
+def test_batch_values_that_decisions_have_far_more_or_less_often_than_training_are_said(learnt: float, said: bool) -> None:
+    seen = [Seen(0.0, 0.25, 0.0, 0.25)] * FEATURE_COUNT
+    assert bool(differing_coverage({NAMES[RATE]: learnt}, seen)) == said
 
 
 def test_an_absent_value_is_a_missing_one() -> None:
