@@ -87,3 +87,8 @@ def test_payments_that_tell_no_local_hour_are_counted_and_said_where_they_are_ma
     assert f"{COUNT:,} transactions had no local hour" in done.output.replace("\n", " ")
     local = rows.with_columns(pl.from_epoch("timestamp", "ms").dt.to_string("%Y-%m-%dT%H:%M:%S+01:00"))
     assert trained(local, tmp_path).report["without_hour"] == 0
+
+
+def test_amounts_of_a_currency_without_a_rate_are_learnt_without_and_counted(rows, tmp_path):
+    few = pl.when(pl.int_range(pl.len()) % 50 == 0).then(pl.lit("XTS")).otherwise(pl.col("currency"))
+    assert trained(rows.with_columns(few.alias("currency")), tmp_path).report["without_rate"] == COUNT // 50

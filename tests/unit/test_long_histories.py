@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.models import matrices, sorted_rows
+from assay.models import matrices, sorted_rows, table_file
 from assay.models.feature_rows import FeatureRows
 from assay.models.history import read_history
 from assay.models.sorted_rows import SortedRows
+from assay.models.table_file import read_table
 from assay.models.training import train_on_features
 from assay.schemas.transaction import Transaction
 from assay.streams.simulator import simulate
@@ -84,6 +85,17 @@ def test_a_file_that_is_read_in_pieces_gives_its_transactions_by_time(
     )
     (frame.write_parquet if written.endswith("parquet") else frame.write_csv)(tmp_path / written)
     assert [one.transaction_id for one in read_history(tmp_path / written, {})] == [f"t-{number}" for number in range(300)]
+
+
+def test_lines_of_json_that_differ_in_their_fields_and_types_are_one_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\n\n{"a": 2, "b": {"c": true}}\n{"a": "3.50"}\n{"b": {"c": false}}\n')
+    whole = read_table(path)
+    monkeypatch.setattr(table_file, "LINES_AT_ONCE", 2)
+    assert read_table(path).equals(whole)
+    assert whole["a"].to_list() == ["1", "2", "3.50", None]
 
 
 def test_i4_a_replay_on_disk_equals_one_in_memory() -> None:
