@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaProducer
 from bench import tell, train_bundle
 from command import ended, positive
 from contenders import Stand, assay_workers
+from drain import stages_of
 from kafka_log import topics_of
 from latency import LatencyPlan, load_with
 from processes import sample_of
@@ -66,17 +67,24 @@ def run(plan: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _measure(plan: argparse.Namespace, stand: Stand) -> dict[str, Any]:
+    stages_us: dict[str, list[float]] = {}
     found: dict[str, list[float]] = {"alone": [], "even": [], "limited": [], "unlimited": []}
     for turn in range(1, plan.repeat + 1):
         for name, p99s in found.items():
             prefix = f"flood-{secrets.token_hex(3)}-"
             limit = LIMIT if name == "limited" else {}
             rate, flood = plan.rate * (2 if name == "even" else 1), 0 if name in ("alone", "even") else plan.rate
-            summary, limited = await _one(plan, stand, prefix, limit, rate, flood)
+            summary, metrics = await _one(plan, stand, prefix, limit, rate, flood)
             p99s.append(summary["p99_ms"])
-            tell(f"{turn} of {plan.repeat}, {name}: p99 of the others {summary['p99_ms']:.0f} ms, {limited:,.0f} limited")
+            stages_us.setdefault(name, []).append(sum(stages_of(metrics).values()))
+            limited = sample_of(metrics, "assay_limited_total", kind="user")
+            tell(
+                f"{turn} of {plan.repeat}, {name}: p99 of the others {summary['p99_ms']:.0f} ms, {limited:,.0f} limited, "
+                f"{stages_us[name][-1]:.0f} us of CPU a transaction"
+            )
     medians = {name: sorted(p99s)[len(p99s) // 2] for name, p99s in found.items()}
     return {f"{name}_p99_ms": round(p99, 1) for name, p99 in medians.items()} | {
+        "us_per_transaction": {name: round(sorted(us)[len(us) // 2], 1) for name, us in stages_us.items()},
         "ratio": round(medians["limited"] / medians["even"], 2),
         "ratio_alone": round(medians["limited"] / medians["alone"], 2),
     }
@@ -84,8 +92,8 @@ async def _measure(plan: argparse.Namespace, stand: Stand) -> dict[str, Any]:
 
 async def _one(
     plan: argparse.Namespace, stand: Stand, prefix: str, limit: Mapping[str, str], rate: int, flood_rate: int
-) -> tuple[dict[str, Any], float]:
-    """The summary of the others' load, and how many transactions were limited."""
+) -> tuple[dict[str, Any], str]:
+    """The summary of the others' load, and the worker's metrics."""
     settings = stand.settings(prefix)
     load = LatencyPlan(plan.seconds, plan.warmup, users=2_000, workers=1, repeat=1)
     async with topics_of(settings):
@@ -98,7 +106,7 @@ async def _one(
                 if flood is not None:
                     flood.cancel()
                     await asyncio.wait([flood])
-            return summary, sample_of(await workers[0].metrics(), "assay_limited_total", kind="user")
+            return summary, await workers[0].metrics()
 
 
 async def _flood(settings: Settings, rate: int) -> None:

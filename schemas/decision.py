@@ -133,7 +133,7 @@ class Decision(_Part):
     fraud_score: Annotated[float | None, Field(ge=0, le=1, description="calibrated probability; null without a model")]
     action: Action
     explanation: Annotated[list[Reason], Field(description="at most 4, heaviest first")]
-    rules: Annotated[list[str], Field(description="ids of the rules that fired and decided")]
+    rules: Annotated[list[str], Field(description="ids of the rules that fired and decided; limit:user, limit:producer")]
     model: ModelRef | None
     digests: Digests
     tier: Tier

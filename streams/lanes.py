@@ -15,6 +15,7 @@ from assay.schemas.mapping import Mapped
 from assay.schemas.rekeyed import copy_of
 from assay.schemas.source import ORIGIN_HEADER, OutRecord, origin_of
 from assay.streams.claims import Claim, claim
+from assay.streams.decision_reader import CLOCK_MARGIN_MS
 from assay.streams.metrics import Metrics
 from assay.streams.partitioning import kind_of, partitions_of_keys
 from assay.streams.publisher import OVERTAKEN, OVERTAKEN_MEND, Placed, Publisher
@@ -119,14 +120,16 @@ class Lane:
     async def _copied(self, since_ms: int) -> set[int]:
         """Source offsets from `next` on whose copies lie before our fences.
 
-        A copy has the time of its record, so none of these lies before the first copy that is as young as the first record.
+        A copy has the time of its record, so none of these lies before the first copy that is as young as the first record,
+        less what clocks of two leaders differ by.
         """
         ends = {TopicPartition(*where): offset for where, offset in self._fences.items()}
         done: set[int] = set()
+        since = max(0, since_ms - CLOCK_MARGIN_MS)
         consumer = await reader(self._options, fetch_max_wait_ms=FETCH_MAX_WAIT_MS, auto_offset_reset="none")
         try:
             consumer.assign(list(ends))
-            begins = await asyncio.wait_for(consumer.offsets_for_times(dict.fromkeys(ends, since_ms)), self._deadline)
+            begins = await asyncio.wait_for(consumer.offsets_for_times(dict.fromkeys(ends, since)), self._deadline)
             for where, end in ends.items():
                 consumer.seek(where, end if begins[where] is None else min(begins[where].offset, end))
             async for _, records in read_up_to(consumer, ends, self._deadline):
