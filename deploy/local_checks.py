@@ -17,6 +17,7 @@ from pathlib import Path
 from assay.deploy import containers, kafka_local, redis_local
 from assay.deploy.check import Check, attempt, fail, failure, ok, warn
 from assay.deploy.ports import is_free
+from assay.deploy.signature_check import signatures, tracing
 from assay.schemas.errors import AssayError, SettingError
 from assay.streams.settings import Settings
 
@@ -188,6 +189,8 @@ def local_checks(loaded: Settings) -> list[Check]:
     """All of them that want settings, in order."""
     named: dict[str, Callable[[Settings], Check]] = {
         "hash key": hash_key,
+        "signatures": signatures,
+        "tracing": tracing,
         "bundle": bundle,
         "rules": rules,
         "mapping": mapping,

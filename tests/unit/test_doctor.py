@@ -15,7 +15,9 @@ from assay.deploy import cli, local_checks
 from assay.deploy.check import State, attempt
 from assay.deploy.probes import KafkaFacts
 from assay.deploy.service_checks import judge_broker, judge_shards, judge_topics, redis_check
+from assay.deploy.signature_check import signatures
 from assay.schemas.errors import BundleError
+from assay.schemas.signature import SigningKey
 from assay.streams.settings import Settings
 from assay.streams.topics import topic_specs
 from assay.tables.redis_topology import Topology
@@ -227,3 +229,14 @@ def test_any_error_of_a_check_is_reported_and_not_raised() -> None:
 
     assert attempt("x", own).mend == "train it"
     assert "boom" in attempt("x", foreign).found
+
+
+def test_keys_are_looked_at_and_a_key_that_is_open_to_others_fails(tmp_path: Path) -> None:
+    assert signatures(Settings.load()).found == "none asked for, none given"
+    path, key = tmp_path / "key.pem", SigningKey.make()
+    path.write_bytes(key.pem())
+    path.chmod(0o644)
+    check = attempt("signatures", lambda: signatures(Settings.load(signing_key_file=path)))
+    assert (check.state, "open to others" in check.found) == (State.FAIL, True)
+    path.chmod(0o600)
+    assert key.kid in signatures(Settings.load(signing_key_file=path)).found

@@ -3,6 +3,7 @@
 import base64
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -76,3 +77,19 @@ def test_bytes_without_a_signature_exit_with_1(keys: str) -> None:
     done = run("verify", "-", "--keys", keys, stdin=VALUE)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "--signature" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [(None, "no decision on t-1 of u-1"), (SimpleNamespace(value=VALUE, headers=[]), "this decision is not signed")],
+)
+def test_a_decision_that_is_not_there_or_not_signed_exits_with_1(
+    keys: str, monkeypatch: pytest.MonkeyPatch, record: object, said: str
+) -> None:
+    async def find_record(*_: object) -> object:
+        return record
+
+    monkeypatch.setattr("assay.deploy.decision_command.find_record", find_record)
+    done = run("verify", "u-1", "t-1", "--keys", keys)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert said in done.stderr
