@@ -1,5 +1,6 @@
 """docs/schemas/asyncapi.json: what Assay reads and writes, topic by topic (AsyncAPI 3.0). Schemas are those beside it."""
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
@@ -34,8 +35,11 @@ _HEADERS: Final = {
 }
 
 
-def asyncapi() -> dict[str, Any]:
-    """The document. Topics are named as by default; a deployment's prefix and settings may change them."""
+def asyncapi(protos: Mapping[str, str]) -> dict[str, Any]:
+    """The document. Topics are named as by default; a deployment's prefix and settings may change them.
+
+    `protos` are the texts of .proto files, by the names of the messages that they hold: a document can't point to such a file.
+    """
     channels = {_name(topic): _channel(_name(topic), topic.what, topic.messages, topic.protobuf) for topic in _TOPICS}
     answers = ("decision", "error-reply")
     channels["replies"] = _channel(None, "Answers, to the topic that a request names.", answers, answers)
@@ -55,7 +59,7 @@ def asyncapi() -> dict[str, Any]:
         "defaultContentType": "application/json",
         "channels": channels,
         "operations": operations,
-        "components": {"messages": _messages()},
+        "components": {"messages": _messages(protos)},
     }
 
 
@@ -76,20 +80,18 @@ def _operation(topic: _Topic) -> dict[str, Any]:
     return {"action": topic.action, "channel": {"$ref": f"#/channels/{_name(topic)}"}, "summary": topic.what}
 
 
-def _messages() -> dict[str, Any]:
+def _messages(protos: Mapping[str, str]) -> dict[str, Any]:
     names = [name for topic in _TOPICS for name in topic.messages]
-    messages = {name: _message("application/json", f"./{name}.schema.json") for name in [*names, "error-reply"]}
-    for name, file in {"transaction": "transaction", "decision": "decision", "error-reply": "decision"}.items():
-        messages[f"{name}-protobuf"] = _message(_PROTOBUF, f"./{file}.proto")
+    messages: dict[str, dict[str, Any]] = {
+        name: {"contentType": "application/json", "payload": {"$ref": f"./{name}.schema.json"}}
+        for name in [*names, "error-reply"]
+    }
+    for name, text in protos.items():
+        messages[f"{name}-protobuf"] = {
+            "contentType": _PROTOBUF,
+            "payload": {"schemaFormat": "application/vnd.google.protobuf;version=3", "schema": text},
+        }
     for name in ("transaction", "transaction-protobuf"):
         properties = {header: {"type": "string", "description": what} for header, what in _HEADERS.items()}
         messages[name]["headers"] = {"type": "object", "properties": properties}
     return messages
-
-
-def _message(content_type: str, schema: str) -> dict[str, Any]:
-    if content_type == _PROTOBUF:
-        payload = {"schemaFormat": "application/vnd.google.protobuf;version=3", "schema": {"$ref": schema}}
-    else:
-        payload = {"$ref": schema}
-    return {"contentType": content_type, "payload": payload}

@@ -32,6 +32,9 @@ PROTOS: Final[dict[str, tuple[type[BaseModel], ...]]] = {
     "evidence": (Evidence, ChangeEvidence),
 }
 
+# What callers may send and get in Protobuf -> the file that has its message.
+EXCHANGED: Final = {"transaction": "transaction", "decision": "decision", "error-reply": "decision"}
+
 
 def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of one kind of value, by its name in `MODELS`."""
@@ -41,8 +44,10 @@ def schema_of(name: str) -> dict[str, Any]:
 def files() -> dict[str, str]:
     """The text of every file, by its name."""
     made = {f"{name}.schema.json": _as_text(schema_of(name)) for name in MODELS}
-    made |= {f"{name}.proto": proto_text(file_of(name, models), models) for name, models in PROTOS.items()}
-    return made | {"asyncapi.json": _as_text(asyncapi())}
+    protos = {name: proto_text(file_of(name, models), models) for name, models in PROTOS.items()}
+    made |= {f"{name}.proto": text for name, text in protos.items()}
+    exchanged = {name: protos[file] for name, file in EXCHANGED.items()}
+    return made | {"asyncapi.json": _as_text(asyncapi(exchanged))}
 
 
 def _as_text(document: dict[str, Any]) -> str:

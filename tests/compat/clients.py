@@ -28,12 +28,14 @@ class Client:
         counted_as: what `make compat` counts it under.
         command: all of its command line but addresses, and `way`; raises ServiceError where its runtime is missing.
         replies_to: the name of its reply topic before `.reply`, where the name is not ours to choose.
+        asks_registry: it is told where the schema registry is, last of all.
     """
 
     counted_as: str
     command: Callable[[], Sequence[str]]
     way: str = ""
     replies_to: str | None = None
+    asks_registry: bool = False
 
     async def ask(self, name: str, stand: Stand, asked: Sequence[Mapping[str, Any]]) -> list[Line]:
         """Let it ask all of these at once. Raises AssertionError with its words where it ends badly, ServiceError."""
@@ -42,6 +44,7 @@ class Client:
         process = await asyncio.create_subprocess_exec(
             *command,
             *(stand.bootstrap, stand.transactions, topic, *([self.way] if self.way else [])),
+            *([stand.registry] if self.asks_registry else []),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -66,6 +69,10 @@ def _python() -> list[str]:
     return [sys.executable, str(Path(__file__).with_name("python") / "ask.py")]
 
 
+def _framed() -> list[str]:
+    return ["env", f"PYTHONPATH={runtimes.messages('python')}:{Path(__file__).with_name('python')}", *_python()]
+
+
 def _spring() -> list[str]:
     return runtimes.java("spring", "Ask")
 
@@ -86,6 +93,7 @@ CLIENTS: Mapping[str, Client] = {
     "faust": Client("faust", _python, "faust"),
     "librdkafka": Client("librdkafka", _python, "librdkafka"),
     "librdkafka-crc32": Client("librdkafka", _python, "librdkafka-crc32"),
+    "framed": Client("librdkafka", _framed, "framed", asks_registry=True),
     "assay": Client("assay", _python, "assay"),
 }
 UNCHECKED = Client("spring", _spring, "unchecked")

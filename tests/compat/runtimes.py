@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -54,6 +55,17 @@ def _jars(folder: str) -> Path:
         _run([*maven, f"-DoutputDirectory={into}"], "check Maven's network and proxy settings")
 
     return _made(f"{folder}-jars", [pom], fetched)
+
+
+def messages(language: str) -> Path:
+    """A folder with the code that protoc makes of docs/schemas. Raises ServiceError."""
+    sources = [HERE.parents[1] / "docs" / "schemas" / name for name in ("transaction.proto", "decision.proto")]
+
+    def generated(into: Path) -> None:
+        protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{sources[0].parent}", f"--{language}_out={into}"]
+        _run([*protoc, *map(str, sources)], "run `make setup`: protoc comes with grpcio-tools")
+
+    return _made(f"messages-{language}", sources, generated)
 
 
 def node(folder: str, script: str) -> list[str]:

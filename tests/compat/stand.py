@@ -1,5 +1,6 @@
 """A real worker on a real Kafka, for clients to ask."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -10,13 +11,16 @@ from typing import Any
 import orjson
 
 from assay.deploy.services import Running
+from assay.schemas.answer_format import ANSWER_SCHEMAS
 from assay.streams.reading import REPLY_TOPIC, assigned, partitions_of, stop
 from tests.integration.worker_process import WorkerProcess
+from tests.schema_registry import RegistryDouble
 
 from .questions import RULES
 
 PARTITIONS = 3
 READ_TIMEOUT_MS = 10_000
+REGISTERED_WITHIN_S = 30.0
 
 
 @dataclass
@@ -26,6 +30,7 @@ class Stand:
     bootstrap: str
     prefix: str
     worker: WorkerProcess
+    registry: str  # url
 
     @property
     def options(self) -> dict[str, str]:
@@ -70,6 +75,8 @@ async def stand(folder: Path, services: Running, bundle: Path, more: Sequence[tu
         more: settings of the worker besides.
     """
     (folder / "rules.yaml").write_text(RULES)
+    registry = RegistryDouble()
+    await registry.start()
     prefix = f"c{uuid.uuid4().hex[:12]}-"
     environment = {
         "ASSAY_BOOTSTRAP_SERVERS": services.bootstrap_servers,
@@ -78,6 +85,7 @@ async def stand(folder: Path, services: Running, bundle: Path, more: Sequence[tu
         "ASSAY_TOPIC_PREFIX": prefix,
         "ASSAY_PARTITIONS": str(PARTITIONS),
         "ASSAY_BUNDLE": str(bundle),
+        "ASSAY_SCHEMA_REGISTRY_URL": registry.url,
         "ASSAY_RULES": str(folder / "rules.yaml"),
         "ASSAY_HTTP_HOST": "127.0.0.1",
         "ASSAY_LOG_FORMAT": "json",
@@ -87,6 +95,10 @@ async def stand(folder: Path, services: Running, bundle: Path, more: Sequence[tu
     worker.start()
     try:
         worker.wait_until_ready()
-        yield Stand(services.bootstrap_servers, prefix, worker)
+        async with asyncio.timeout(REGISTERED_WITHIN_S):
+            while registry.subjects != ANSWER_SCHEMAS.keys():
+                await asyncio.sleep(0.05)
+        yield Stand(services.bootstrap_servers, prefix, worker, registry.url)
     finally:
         worker.stop()
+        await registry.stop()

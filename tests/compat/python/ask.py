@@ -52,7 +52,10 @@ async def faust(bootstrap: str, transactions: str, _: str, asked: Transactions) 
 
 async def librdkafka(bootstrap: str, transactions: str, reply_topic: str, asked: Transactions, **producer: Any) -> Lines:
     """Through librdkafka's producer and consumer."""
-    checkout = shown("librdkafka").Checkout(bootstrap, transactions, reply_topic, 1, **producer)
+    return _asked(shown("librdkafka").Checkout(bootstrap, transactions, reply_topic, 1, **producer), asked)
+
+
+def _asked(checkout: Any, asked: Transactions) -> Lines:
     replies = [checkout.decide(transaction) for transaction in asked]
     lines: Lines = []
     for reply in replies:
@@ -64,16 +67,33 @@ async def librdkafka(bootstrap: str, transactions: str, reply_topic: str, asked:
     return lines
 
 
+async def framed(bootstrap: str, transactions: str, reply_topic: str, asked: Transactions, registry: str) -> Lines:
+    """Through Confluent's serialisers."""
+    lines = _asked(shown("framed").FramedCheckout(registry, bootstrap, transactions, reply_topic, 1), asked)
+    # In Protobuf's own JSON integers are texts, and what is empty is left out: the rest can be compared as it is.
+    plain = ("transaction_id", "user_id", "fraud_score", "action", "tier", "decided_at")
+    return [
+        {"answer": {name: line["answer"][name] for name in plain if name in line["answer"]}} if "answer" in line else line
+        for line in lines
+    ]
+
+
 async def librdkafka_crc32(bootstrap: str, transactions: str, reply_topic: str, asked: Transactions) -> Lines:
     """The same with its default partitioner."""
     return await librdkafka(bootstrap, transactions, reply_topic, asked, partitioner="consistent_random")
 
 
 def main() -> None:
-    bootstrap, transactions, reply_topic, client = sys.argv[1:]
+    bootstrap, transactions, reply_topic, client, *more = sys.argv[1:]
     asked = [json.loads(line) for line in sys.stdin]
-    ask = {"assay": assay, "faust": faust, "librdkafka": librdkafka, "librdkafka-crc32": librdkafka_crc32}[client]
-    for transaction, line in zip(asked, asyncio.run(ask(bootstrap, transactions, reply_topic, asked)), strict=True):
+    ask: Any = {
+        "assay": assay,
+        "faust": faust,
+        "librdkafka": librdkafka,
+        "librdkafka-crc32": librdkafka_crc32,
+        "framed": framed,
+    }[client]
+    for transaction, line in zip(asked, asyncio.run(ask(bootstrap, transactions, reply_topic, asked, *more)), strict=True):
         print(json.dumps({"asked": transaction["transaction_id"], **line}))
     sys.stdout.flush()
     os._exit(0)  # a Faust app in client mode does not end when it is stopped: its consumer's thread goes on

@@ -36,11 +36,17 @@ class Checkout:
         self._producer.produce(
             self._transactions,
             key=transaction["user_id"],
-            value=json.dumps(transaction),
+            value=self.encode(transaction),
             headers=[("correlation-id", correlation), *self._address],
         )
         self._producer.poll(0)
         return reply
+
+    def encode(self, transaction: Mapping[str, Any]) -> str | bytes:
+        return json.dumps(transaction)
+
+    def decode(self, value: bytes, refused: bool) -> dict[str, Any]:
+        return json.loads(value)
 
     def _read(self) -> None:
         while not self._closing.is_set():
@@ -51,8 +57,9 @@ class Checkout:
             reply = self._waiting.get(headers.get("correlation-id", b""))
             if reply is None or not reply.set_running_or_notify_cancel():
                 continue  # late, or sent twice: the first one counts
-            body = json.loads(record.value())
-            if "assay-error" in headers:
+            refused = "assay-error" in headers
+            body = self.decode(record.value(), refused)
+            if refused:
                 reply.set_exception(ValueError(body["error"]))
             else:
                 reply.set_result(body)
