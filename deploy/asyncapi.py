@@ -81,10 +81,9 @@ def _operation(topic: _Topic) -> dict[str, Any]:
 
 
 def _messages(protos: Mapping[str, str]) -> dict[str, Any]:
-    names = [name for topic in _TOPICS for name in topic.messages]
+    names = [*(name for topic in _TOPICS for name in topic.messages), "error-reply"]
     messages: dict[str, dict[str, Any]] = {
-        name: {"contentType": "application/json", "payload": {"$ref": f"./{name}.schema.json"}}
-        for name in [*names, "error-reply"]
+        name: {"contentType": "application/json", "payload": {"$ref": f"./{name}.schema.json"}} for name in names
     }
     for name, text in protos.items():
         messages[f"{name}-protobuf"] = {

@@ -6,7 +6,7 @@ import pytest
 
 from .pages import PAGES, with_code
 
-OF_CLIENTS = {"nestjs", "plain-kafka", "python", "smallrye", "spring"}
+OF_CLIENTS = {"nestjs", "plain-kafka", "protobuf", "python", "smallrye", "spring"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
