@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from assay.models.reasons import Catalogue
-from assay.schemas import decision, decode, headers, instant, limits
+from assay.schemas import decision, formats, headers, instant, limits, signature
 from assay.tables import encode
 from assay.tables.digests import Digests
 
@@ -29,7 +29,7 @@ def assert_bounded(cached: Any, most: int, arguments: Callable[[int], tuple[Any,
 def emptied() -> Iterator[None]:
     """Caches as other tests expect them."""
     yield
-    for module in (decision, decode, headers, instant, encode):
+    for module in (decision, formats, headers, instant, signature, encode):
         for each in vars(module).values():
             if hasattr(each, "cache_clear"):
                 each.cache_clear()
@@ -52,11 +52,15 @@ def test_i5_max_cached_zone_offsets_one_more_pushes_the_oldest_out() -> None:
 
 def test_i5_max_cached_header_forms_one_more_pushes_the_oldest_out() -> None:
     assert_bounded(headers._plan, limits.MAX_CACHED_HEADER_FORMS, lambda number: ((f"name-{number}",),))
-    assert_bounded(decode._parser, limits.MAX_CACHED_HEADER_FORMS, lambda number: (b"application/json; charset=%d" % number,))
+    for cached, more in ((formats.media_type_of, ()), (formats.reader_of, (True,))):
+        content_types = lambda number, more=more: (b"application/json; charset=%d" % number, *more)  # noqa: E731
+        assert_bounded(cached, limits.MAX_CACHED_HEADER_FORMS, content_types)
 
 
 def test_i5_max_cached_texts_one_more_pushes_the_oldest_out() -> None:
     most = limits.MAX_CACHED_TEXTS
+    assert_bounded(signature._read_protected, most, lambda number: (signature.to_base64url(b'{"kid":"%d"}' % number),))
+    assert_bounded(signature.SigningKey.make()._cached, most, lambda number: (b"%d" % number,))
     assert_bounded(headers._topic, most, lambda number: ("reply-to", b"%d.reply" % number))
     assert_bounded(headers._partition, most, lambda number: (headers.Dialect.ASSAY, b"%d" % number))
     assert_bounded(
@@ -72,7 +76,7 @@ def test_i5_max_cached_wordings_one_more_pushes_the_oldest_out() -> None:
 
 
 def test_i5_every_cache_has_a_bound() -> None:
-    for module in (decision, decode, headers, instant, encode):
+    for module in (decision, formats, headers, instant, signature, encode):
         for name, each in vars(module).items():
             if hasattr(each, "cache_parameters"):
                 assert each.cache_parameters()["maxsize"] is not None, name

@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from assay.schemas.errors import DecisionTimeout, ServiceError
+from assay.schemas.formats import AS_JSON, Format
 from assay.schemas.headers import Dialect, ReplyAddress
 from assay.schemas.reply_topics import ReplyTopics
 from assay.schemas.signature import SIGNATURE_HEADER, SigningKey, read_keys, verify
@@ -13,18 +14,21 @@ from assay.streams.client import DecisionClient
 from assay.streams.metrics import Metrics
 from assay.streams.replies import Replies
 
-from .test_client import TRANSACTION, FakeExchange, Record, answer
+from .test_client import TRANSACTION, FakeExchange, Record, answer, decision_bytes
 
 KEY, PRODUCER = SigningKey.make(), SigningKey.make(kid="shop", topic="transactions")
 KEYS = read_keys(KEY.key_set())
 
 
-@pytest.mark.parametrize("dialect", Dialect)
-async def test_a_reply_is_signed_in_the_form_in_which_it_leaves(dialect: Dialect) -> None:
+PROTOBUF = Format("application/x-protobuf", is_protobuf=True)
+
+
+@pytest.mark.parametrize(("dialect", "wanted"), [*((dialect, AS_JSON) for dialect in Dialect), (Dialect.ASSAY, PROTOBUF)])
+async def test_a_reply_is_signed_in_the_form_in_which_it_leaves(dialect: Dialect, wanted: Format) -> None:
     replies = Replies({}, ReplyTopics(), Metrics(), KEY)
     replies._partitions["a.reply"] = 1
-    address = ReplyAddress("a.reply", 0, ("correlation-id", b"c"), dialect)
-    batches = await replies._route([(address, (b"u", b'{"action":"approve"}', []))])
+    address = ReplyAddress("a.reply", 0, ("correlation-id", b"c"), dialect, wanted)
+    batches = await replies._route([(address, (b"u", decision_bytes(), []))])
     [(_, value, headers)] = batches["a.reply", 0]
     assert verify(dict(headers)[SIGNATURE_HEADER], value, KEYS) == KEY.kid
 
