@@ -140,9 +140,8 @@ class _OrderOfOne:
 
     def _forgotten(self, life: _Life) -> bool:
         """Whether Redis may have forgotten the entity by the beginning of this life, for want of observations."""
-        begun = min(life.numbered.values())
-        seen = self._appended_ms[self._counted : begun + 1]
-        return any(later - earlier >= KEPT_S * 1000 for earlier, later in pairwise(seen))
+        begun = min(life.numbered.values())  # one without a number between the two may never have been counted
+        return self._appended_ms[begun] - self._appended_ms[self._counted] >= KEPT_S * 1000
 
     def _most(self, life: _Life) -> dict[int, int]:
         """{place: the highest number under which it may have been counted}: partitions are counted in their order."""

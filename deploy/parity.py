@@ -52,7 +52,7 @@ def parity(
         import json
 
         print(json.dumps(summarise(found)))
-    if found.differs or found.of_other_features > found.profiles.compared:
+    if found.differs or found.says_little:
         raise typer.Exit(DIFFERS)
 
 
@@ -102,7 +102,8 @@ def _show(found: "Parity") -> None:
     profiles, entities, risk = found.profiles, found.entities, found.risk
     say(f"{profiles.transactions:,} transactions, {profiles.compared:,} with evidence")
     if found.of_other_features:
-        say(f"{found.of_other_features:,} pieces of evidence are of another feature list, and were left out")
+        little = ": too little is left to say that all is well" if found.says_little else ""
+        say(f"{found.of_other_features:,} pieces of evidence are of another feature list, and were left out{little}")
     say(f"profile features that differ: {profiles.differ:,}")
     say(f"entity features that differ:  {entities.differ:,} of {_share(entities)} transactions with entity windows")
     if entities.miscounts:

@@ -39,6 +39,11 @@ class Parity:
     order: OrderEffect | None
 
     @property
+    def says_little(self) -> bool:
+        """Whether most evidence could not be compared, since it is of another feature list."""
+        return self.of_other_features > self.profiles.compared
+
+    @property
     def differs(self) -> bool:
         return bool(self.profiles.differ or self.entities.differ or self.risk.differ)
 

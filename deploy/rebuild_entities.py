@@ -55,10 +55,12 @@ async def rebuild_entities(settings: Settings, *, dry_run: bool, report: Report)
     """Raises AssayError: workers are running, Kafka or Redis fails, or the group's offset lies outside of the topic."""
     topics = await ensure_topics(settings)
     source = topics.transactions
-    async with Log.of(settings) as log, _entities(settings, source, connect=not dry_run) as entities:
+    async with Log.of(settings) as log, _entities(settings, source) as entities:
         await log.check_nobody_works()
         wanted = await spans(log, await _states(log, settings, source, report), source, Until.COMMIT)
         keys, batch_rows = await _sweep(settings, dry_run=dry_run, report=report)
+        if not dry_run:
+            await entities.start()
         counts, observed = Counts(), 0
         with tempfile.TemporaryDirectory(prefix="assay-rebuild-") as folder:
             store = RowStore(Path(folder), ROW_BYTES)
@@ -85,16 +87,17 @@ async def rebuild_entities(settings: Settings, *, dry_run: bool, report: Report)
 
 
 @asynccontextmanager
-async def _entities(settings: Settings, source: SourceTopic, *, connect: bool) -> AsyncIterator[Entities]:
+async def _entities(settings: Settings, source: SourceTopic) -> AsyncIterator[Entities]:
+    """Not yet connected: what is there may be under another key until it is swept."""
     entities = Entities(
         settings.redis_url.get_secret_value(),
         prefix=settings.entity_prefix,
         shards=settings.redis_shards,
         deadline=UNHURRIED_S,
         source=source.id,
+        fingerprint=settings.digests().fingerprint,
+        beside=(),
     )
-    if connect:
-        await entities.start()
     try:
         yield entities
     finally:
@@ -121,11 +124,11 @@ async def _sweep(settings: Settings, *, dry_run: bool, report: Report) -> tuple[
     link, keyspace = RedisLink(settings.redis_url.get_secret_value()), settings.keyspace()
 
     async def emptied(part: Part, pattern: str) -> int:
-        keys = 0
-        for name in (f"key:{part.name.lower()}", pattern):
+        counts = []
+        for name in (pattern, f"key:{part.name.lower()}"):  # the mark last: it tells whose the rows are that are left
             wanted = f"{{{keyspace.prefix}:*}}:{name}"
-            keys = await sweep(link, wanted, delete=not dry_run, found=lambda count: report("emptying", count, count))
-        return keys
+            counts.append(await sweep(link, wanted, delete=not dry_run, found=lambda count: report("emptying", count, count)))
+        return counts[0]
 
     try:
         await link.connect()

@@ -62,8 +62,19 @@ _PART_OF_NUMBER = frozenset((b".", b"e", b"E", b"+", b"-"))  # 4.1E+15 is a card
 _GROUPS = re.compile(rb"(?<![0-9])[0-9]{4,8}(?:[ -][0-9]++(?![A-Za-z]))+")  # a letter: the middle of a UUID
 _ESCAPES = [(b"\\u00%02x" % ord(c), c.encode()) for c in "0123456789 -"] + [(b"\\u002D", b"-")]  # of JSON
 _ENDS = [re.compile(ends) for ends in (rb"(?<![0-9])[0-9]", rb"[0-9](?![0-9])", rb"(?<![0-9])[0-9]|[0-9](?![0-9])")]
+_OTHER_GAPS = [(gap.encode(), b" ") for gap in "\u00a0\u202f\u2007\u2009"] + [
+    (dash.encode(), b"-") for dash in "\u2010\u2011\u2012\u2013"
+]
 _HEXADECIMAL = re.compile(rb"[0-9a-f]{24,}|[0-9A-F]{24,}")
 _IBAN = re.compile(rb"[A-Z]{2}[0-9]{2}[A-Z0-9]{10,30}")
+
+
+def _plainly(data: bytes) -> bytes:
+    """Blanks and hyphens of other kinds as ours: no-break and narrow ones, figure spaces and dashes (in UTF-8)."""
+    if b"\xc2\xa0" in data or b"\xe2\x80" in data:
+        for written, plain in _OTHER_GAPS:
+            data = data.replace(written, plain)
+    return data
 
 
 def may_hold_card_number(data: bytes) -> bool:
@@ -75,6 +86,7 @@ def may_hold_card_number(data: bytes) -> bool:
     >>> may_hold_card_number(b'{"timestamp":1764500000000}'), may_hold_card_number(b"4111 1111 1111 1111")
     (False, True)
     """
+    data = _plainly(data)
     if _THIRTEEN not in data.translate(_AS_ZEROS, b" -"):
         return False
     zeros, others, end = data.translate(_AS_ZEROS), [], 0
@@ -114,12 +126,13 @@ def holds_card_number(data: bytes) -> bool:
 
 def look_closely(data: bytes) -> bool:
     """The same without the first look."""
+    data = _plainly(data)
     return any(_issued(digits) for digits in _pieces(data)) or any(_issued(digits) for digits in _groups(data))
 
 
 def unread_holds_card_number(data: bytes) -> bool:
-    """The same of a body that nobody parses: as its parser might have read it, escapes undone and UTF-16 as ASCII, and texts
-    of Protobuf.
+    """The same of bytes that nobody parses: as whoever they are for might read them, escapes undone and UTF-16 as ASCII, and
+    texts of Protobuf.
 
     >>> unread_holds_card_number(rb'{"pan": "\\u0034111111111111111", ')
     True

@@ -11,7 +11,6 @@ from typing import Any, Final
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from assay.schemas.card_number import (
-    holds_card_number,
     may_hold_card_number,
     path_of_card_number,
     texts,
@@ -176,11 +175,17 @@ def _open(
         raise
     except (ValueError, ArithmeticError):
         raise Refused(RefusalCode.MALFORMED, "value", expected, address) from None
-    # A first look at the bytes; an escape sequence could hide a digit from it.
-    first_look = may_hold_card_number(b"\n".join((value, key, envelope.text))) or b"\\" in value
-    if first_look or (not reader.shows_texts and _may_hold(body)):
+    if _first_look(value, key, envelope.text) or (not reader.shows_texts and _may_hold(body)):
         _check_card_number(record, body, envelope.address, exempt)
     return body, reader
+
+
+def _first_look(value: bytes, key: bytes, headers: bytes) -> bool:
+    """Whether to look for a card number more closely: escapes could hide a digit; in UTF-16 zero bytes stand between them."""
+    if may_hold_card_number(b"\n".join((value, key, headers))) or b"\\" in value:
+        return True
+    beside = key + headers
+    return b"\\u00" in beside or (b"\0" in beside and may_hold_card_number(beside.replace(b"\0", b"")))
 
 
 def _may_hold(body: object) -> bool:
@@ -194,7 +199,7 @@ def _may_hold(body: object) -> bool:
 def _check_card_number(record: SourceRecord, body: object, address: ReplyAddress | None, exempt: frozenset[str]) -> None:
     """Raises Refused when there is a card number anywhere in the record. A body that was not parsed is searched as it is."""
     found: str | None = None
-    if "user_id" not in exempt and holds_card_number(record.key or b""):
+    if "user_id" not in exempt and unread_holds_card_number(record.key or b""):
         found = "key"
     if body is _NOTHING:
         if unread_holds_card_number(record.value or b""):
@@ -203,7 +208,7 @@ def _check_card_number(record: SourceRecord, body: object, address: ReplyAddress
         found = path if path in _EXPECTED else path.split(".", 1)[0] if path.startswith("attributes") else "value"
     for name, value in record.headers:
         text = name.encode(errors="replace") + b"\n" + (value or b"")
-        if name not in exempt and holds_card_number(text):
+        if name not in exempt and unread_holds_card_number(text):
             found, address = "headers", None  # what a reply would echo
     if found is not None:
         raise Refused(RefusalCode.CARD_NUMBER, found, TOKEN_EXPECTED, address)

@@ -90,6 +90,9 @@ MAX_OUTCOMES_PER_TRANSACTION = 16  # those that say to be known latest
 MAX_OUTCOMES_AT_ONCE = 64  # applied together; 2 ms in which nothing else is done
 MAX_WAITING_OUTCOMES = 1_024  # read and not yet applied; then no more are read
 MAX_UNINDEXED_DECISIONS = 50_000  # transactions decided and not yet kept for their outcomes; the oldest are dropped
+DEAD_LETTER_WAIT_S = 1.0  # for those of outcomes to be acknowledged; then the outcomes of other partitions go on
+DEAD_LETTER_REST_S = 1.0  # until those that were not taken are tried again
+MIN_DEAD_LETTER_BYTES = 2_048  # where its topic takes less than it did: what says why takes less than this
 OUTCOME_PATIENCE_S = 5.0  # for the transaction of an outcome to be kept; then it is taken for unknown
 
 # Off the answer path

@@ -6,7 +6,6 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from assay.schemas.card_number import (
-    holds_card_number,
     may_hold_card_number,
     path_of_card_number,
     texts,
@@ -112,11 +111,11 @@ def _checked(record: SourceRecord, value: bytes) -> Outcome:
 
 def _check_card_number(record: SourceRecord, value: bytes) -> None:
     """Raises Refused: a dead letter would keep it."""
-    found = "key" if holds_card_number(record.key or b"") else None
+    found = "key" if unread_holds_card_number(record.key or b"") else None
     if _value_holds_card_number(value):
         found = "value"
     for name, written in record.headers:
-        if holds_card_number(name.encode(errors="replace") + b"\n" + (written or b"")):
+        if unread_holds_card_number(name.encode(errors="replace") + b"\n" + (written or b"")):
             found = "headers"
     if found is not None:
         raise Refused(RefusalCode.CARD_NUMBER, found, "a token: card numbers are never taken, logged or kept")

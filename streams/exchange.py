@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from assay.schemas.errors import ServiceError
-from assay.schemas.limits import MAX_PUBLISHED_BATCH_BYTES, MAX_WAITING_CALLS
+from assay.schemas.limits import MAX_WAITING_CALLS
 from assay.schemas.source import OutRecord, SourceRecord
 from assay.streams.partitioning import partition_of
 from assay.streams.reading import REPLY_TOPIC, assigned, begin, partitions_of, stop
@@ -62,8 +62,9 @@ class KafkaExchange:
         partitions = await partitions_of(self._options, self._replies, create=REPLY_TOPIC if self._create else None)
         partition = random.randrange(partitions) if self._partition is None else self._partition
         self._consumer = await assigned(self._options, self._replies, [partition])
-        # Linger 0: one transaction waits for nobody. Those of other callers that come meanwhile share the next batch.
-        self._producer = AIOKafkaProducer(**self._options, acks="all", linger_ms=0, max_batch_size=MAX_PUBLISHED_BATCH_BYTES)
+        # Linger 0: one transaction waits for nobody. Those of other callers that come meanwhile share the next batch, of at
+        # most 16 KB (aiokafka's default): where one is refused for its size, few others are.
+        self._producer = AIOKafkaProducer(**self._options, acks="all", linger_ms=0)
         await begin(self._producer, self._options)
         await self._producer.partitions_for(self._transactions)  # or the first call would pay for the metadata
         self._address = [("reply-to", self._replies.encode()), ("reply-partition", b"%d" % partition)]

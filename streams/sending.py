@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 
 from assay.schemas.source import OutRecord
 
@@ -53,12 +52,15 @@ class Sending(Generic[Item]):
     async def _send(self) -> None:
         batch, items, seen = self._producer.create_batch(), list[Item](), 0
         for item in self.due:
-            if (record := self._make(item)) is not None:
-                key, value, headers = record
-                # A first record always fits, however large: the broker says whether it takes it.
-                if batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
-                    break
-                items.append(item)
+            try:
+                if (record := self._make(item)) is not None:
+                    key, value, headers = record
+                    # A first record always fits, however large: the broker says whether it takes it.
+                    if batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
+                        break
+                    items.append(item)
+            except Exception as error:  # what is no record costs only itself
+                self._ended([item], error)
             seen += 1
         del self.due[:seen]
         if not items:
@@ -66,7 +68,7 @@ class Sending(Generic[Item]):
         batch.close()
         try:
             future = await self._producer.send_batch(batch, self._topic, partition=self._partition)
-        except KafkaError as error:
+        except Exception as error:
             self._ended(items, error)
             return
         future.add_done_callback(lambda done: self._ended(items, _failure(done)))

@@ -64,7 +64,8 @@ class Entities:
 
     families: of rows that are looked up. deadline: seconds from the call of `observe` to its answer. source: identity of the
     source topic, such as its Kafka topic id, since offsets are compared. fingerprint: of the key that digests are under; empty:
-    whatever is there is taken for ours. may_write: whether our partitions are still ours; while they are not, nothing is sent.
+    whatever is there is taken for ours. beside: other parts that are read, and so must be under that key. may_write: whether
+    our partitions are still ours; while they are not, nothing is sent.
     clock: seconds that never go back. Raises SettingError.
     """
 
@@ -77,6 +78,7 @@ class Entities:
         deadline: float = 0.02,
         source: str = "",
         fingerprint: str = "",
+        beside: tuple[Part, ...] = (Part.OUTCOMES, Part.BATCH),
         families: Sequence[Family] = (),
         rest: float = REDIS_REST_S,
         may_write: Callable[[], bool] = lambda: True,
@@ -90,7 +92,7 @@ class Entities:
                 mend="choose another topic prefix",
             )
         self._keyspace = Keyspace(prefix, source, shards, fingerprint)
-        marks = KeyMarks(self._keyspace, Part.WINDOWS, (Part.OUTCOMES, Part.BATCH))
+        marks = KeyMarks(self._keyspace, Part.WINDOWS, beside)
         self._link = KeyedLink(url, marks, (library(),), [self._keyspace.tag(shard) for shard in range(shards)])
         self._deadline, self._rest, self._may_write, self._clock = deadline, rest, may_write, clock
         self._lock = asyncio.Lock()  # held by whoever uses the connection
@@ -103,7 +105,7 @@ class Entities:
         self._rests_until = 0.0
         self.waiting = 0  # transactions that were answered without Redis, and that it is still to learn of
         self.dropped = 0  # transactions that it will never learn of, and single entities that had no room for one
-        self._unasked: list[Command] = []  # for whatever is sent next: nobody waits for them
+        self._compactions: list[Command] = []  # for whatever is sent next: nobody waits for them
         self.unreadable_rows = 0  # that are not what this version writes
         self._applied = Applied()
         self._behind_since: float | None = None  # when the first of what waits came, by the clock
@@ -150,7 +152,7 @@ class Entities:
 
     async def close(self) -> None:
         """Send what waits, if Redis takes it within two seconds, and disconnect. What is left counts as dropped."""
-        if self.waiting and not self.resting:
+        if (self.waiting or self._applied.words) and not self.resting:
             await asyncio.wait({self._recover()}, timeout=REDIS_CONNECT_S + REDIS_CATCH_UP_S)
         if self._recovery is not None:
             self._recovery.cancel()
@@ -220,7 +222,8 @@ class Entities:
     async def _send(self, asked: _Asked, until: float) -> None:
         """Send the first of the queue, with the lock held. Raises one of OUTAGES."""
         batch, calls = asked.observed, len(asked.observed.calls)
-        unasked, self._unasked = self._unasked, []
+        words, compactions = list(self._applied.words), self._compactions
+        unasked, self._compactions = [*words, *compactions], []
         commands = unasked + [Command(call.tag, call.command()) for call in batch.calls]
         reads = not batch.given_up and self._clock() >= self._look_up_again
         if reads:
@@ -237,6 +240,7 @@ class Entities:
                 self._drop(asked)
             raise
         self._failures = 0
+        self._applied.told(words)
         if batch.given_up:
             for call, reply in zip(batch.calls, batch.replies, strict=True):
                 call.tidy(reply)
@@ -245,11 +249,11 @@ class Entities:
 
     def _note(self, batch: Observed) -> None:
         """What the rows that a micro-batch was answered with want done, and what they had no room for."""
-        self._unasked += [call.compaction for call in batch.calls if call.compaction is not None]
+        self._compactions += [call.compaction for call in batch.calls if call.compaction is not None]
         self.dropped += sum(call.full for call in batch.calls)
         self.unreadable_rows += sum(call.unreadable for call in batch.calls)
-        if words := [word for call in batch.calls if (word := self._applied.note(call)) is not None]:
-            self._unasked += words
+        lost = [self._applied.note(call) for call in batch.calls]
+        if any(lost):
             log.error("Redis has lost observations that it had taken. Mend: %s", MEND_LOST)
 
     def _recover(self) -> asyncio.Task[None]:
@@ -267,6 +271,10 @@ class Entities:
                 async with self._lock:
                     if self._queue and self._queue[0].observed.given_up:
                         await self._send(self._queue[0], asyncio.get_running_loop().time() + REDIS_CATCH_UP_S)
+            if words := list(self._applied.words):
+                async with self._lock:
+                    await self._link.exchange(words, asyncio.get_running_loop().time() + REDIS_CATCH_UP_S)
+                self._applied.told(words)
             self._failures = 0
         except OUTAGES as error:
             self._failed(error)
@@ -274,7 +282,7 @@ class Entities:
     def _failed(self, error: BaseException | None = None) -> None:
         self._other_key = isinstance(error, OtherKeyError)
         self._failures = FAILURES_TO_REST if self._other_key else self._failures + 1
-        self._unasked = []  # whoever answers next may be another, with other rows
+        self._compactions = []  # whoever answers next may be another, with other rows
         if self.resting:
             self._rests_until = self._clock() + self._rest
 

@@ -225,14 +225,16 @@ class RedisLink:
         """Why Assay can't work with what is there, and what to do about it."""
         if isinstance(error, OtherKeyError):
             return ServiceError(f"Redis at {self.address}: {error.what}", mend=error.mend)
-        if isinstance(error, AuthenticationError):
+        if isinstance(error, ResponseError) and str(error).startswith("OTHERKEY"):
+            what, mend = "is written to under another ASSAY_HASH_KEY", "stop whoever has that key, then do this again"
+        elif isinstance(error, AuthenticationError):
             what, mend = "refuses our credentials", "set user and password in ASSAY_REDIS_URL"
         elif isinstance(error, ResponseError) and "unknown" in str(error).lower():
             what, mend = "has no functions", "run Redis 7 or Valkey 7, or newer"
         elif isinstance(error, ResponseError) and any(word in str(error) for word in ("SELECT", "DB index")):
             what, mend = "has no such database", "name database 0 in ASSAY_REDIS_URL: a cluster has no other"
         elif isinstance(error, ResponseError):
-            what, mend = "does not take our function", "allow FUNCTION LOAD, FUNCTION LIST and FCALL to this user"
+            what, mend = "does not take our function", "allow this user what `assay acls` lists for Redis"
         else:
             what, mend = "does not answer", "start Redis (`assay services up`) or set ASSAY_REDIS_URL"
         return ServiceError(

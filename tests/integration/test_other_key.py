@@ -15,6 +15,8 @@ from redis import Redis
 
 from assay.streams.settings import Settings
 from assay.streams.simulator import simulate
+from assay.tables.digests import Digests
+from assay.tables.keyspace import Part
 
 from .conftest import START_MS
 from .deployment import ENDS_WITHIN_S, Deployment
@@ -115,6 +117,10 @@ async def test_i1_rebuilt_under_the_new_key_it_goes_on_in_full_repeats_what_was_
     before = windows(redis, settings)
     await command(environment, tmp_path, "rebuild", "entities")
     await command(environment, tmp_path, "rebuild", "outcomes")
+    ours = Digests(OTHER["ASSAY_HASH_KEY"].encode()).fingerprint
+    for part in Part:
+        mark = redis.get(settings.keyspace().mark(0, part))
+        assert mark == (None if part is Part.BATCH else ours.encode()), part
     after = windows(redis, settings)
     assert len(after) == len(before) > PAYMENTS // 10
     assert not after & before

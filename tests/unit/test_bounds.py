@@ -30,6 +30,7 @@ from . import (
     test_lanes,
     test_limits,
     test_mapping,
+    test_refused_outcomes,
     test_registry,
 )
 
@@ -50,6 +51,7 @@ BESIDE = (
     test_mapping,
     test_bounds_signatures,
     test_registry,
+    test_refused_outcomes,
 )
 APPENDED_MS = 1_772_362_800_000
 

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
+from typer.testing import CliRunner
 
+from assay.deploy import cli, decision_command
 from assay.deploy.decision_command import explanation
 from assay.deploy.explained import explained
 from assay.models.judge import Judge
@@ -100,3 +102,15 @@ def test_what_a_rule_decided_is_explained_by_the_score_too_and_what_is_explained
     assert others
     found["decision"] |= {"explanation": others}
     assert explanation(found, settings) == {}
+
+
+def test_a_decision_that_can_not_be_explained_is_shown_and_ends_with_2(bundle, row, settings, monkeypatch):
+    decision, _ = published(judged(bundle, row, Tier.FULL), row, bundle.version)
+
+    async def find(*_: object) -> dict[str, Any]:
+        return {"decision": decision, "evidence": None, "at": {}}
+
+    monkeypatch.setattr(decision_command, "_find", find)
+    done = CliRunner().invoke(cli.app, ["decision", "u", "t", "--explain", "--json"])
+    assert (done.exit_code, orjson.loads(done.stdout)["decision"]) == (2, decision)
+    assert "its evidence is not there" in done.stderr

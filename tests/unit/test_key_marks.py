@@ -187,6 +187,18 @@ async def test_a_load_marks_what_it_wrote(place: Place) -> None:
         await load(values, place.url, place.keyspace("another"))
 
 
+async def test_word_of_a_loss_is_kept_until_redis_has_taken_it(place: Place, redis: Redis) -> None:
+    settings = place.settings("one")
+    place.prefix = settings.entity_prefix
+    entities = place.entities(settings.digests().fingerprint)
+    await observe(entities, 1)
+    await redis.delete(*[key async for key in redis.scan_iter(f"{{{place.prefix}:*")])
+    await observe(entities, 2)
+    entities._failed(ConnectionError("gone for a moment"))
+    await entities.close()  # with which it goes out
+    assert (await redis_lost(settings)).state is State.FAIL
+
+
 async def test_the_doctor_says_that_a_worker_found_windows_missing_until_they_are_made_anew(place: Place, redis: Redis) -> None:
     settings = place.settings("one")
     place.prefix = settings.entity_prefix

@@ -72,6 +72,12 @@ def test_an_entity_that_was_forgotten_is_none() -> None:
     assert miscounts([1, 2, 3, 1, 2], unseen_before=3) == []
 
 
+def test_what_redis_may_never_have_heard_of_keeps_no_entity_from_being_forgotten() -> None:
+    days = np.array([0, 1, 25, 45]) * 86_400_000
+    order = logged_order(np.full(4, 7, np.uint64), np.array([1, 2, UNKNOWN, 1]), days, np.arange(4))
+    assert order.miscounts == []
+
+
 @pytest.mark.parametrize("numbers", [[1001, 1002, 1003, 1, 2], [1, 2, 3, 1, 2], [1, 2, UNKNOWN, 1]])
 def test_i4_one_that_begins_again_before_it_could_be_forgotten_is_lost(numbers: list[int]) -> None:
     [(position, number, expected)] = miscounts(numbers)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from assay.agents.parity import Logged, Run, compare_entities, compare_profiles, order_effect
+from assay.agents.parity import Compared, Logged, Run, compare_entities, compare_profiles, order_effect
+from assay.deploy.parity_run import Parity
 from assay.tables.entity_fold import EntityWindows
 from assay.tables.events import EVENT
 from assay.tables.features import ENTITIES, ENTITY_FEATURES, FEATURE_COUNT, NAMES, PROFILE_FEATURES
@@ -145,3 +146,10 @@ def test_what_arrives_late_changes_features():
     effect = order_effect(made)
     assert 0 < effect.transactions < COUNT
     assert "since_last_s" in effect.features
+
+
+@pytest.mark.parametrize(("others", "little"), [(0, False), (3, False), (4, True)])
+def test_a_run_whose_evidence_is_mostly_of_another_list_says_little(others: int, little: bool) -> None:
+    compared = Compared(7, 3, 3, 0, None)
+    found = Parity(compared, compared, compared, others, None)
+    assert (found.says_little, found.differs) == (little, False)

@@ -1,5 +1,6 @@
 """Outcomes that are refused: kept as dead letters before they are done with, and why."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -9,10 +10,11 @@ import pytest
 import pytest_asyncio
 from faust.types import TP
 
-from assay.agents.refused_outcomes import REST_S, RefusedOutcomes
+from assay.agents import refused_outcomes
+from assay.agents.refused_outcomes import RefusedOutcomes
 from assay.schemas.errors import PublishError, TooLarge
 from assay.schemas.instant import Instant
-from assay.schemas.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, OUTCOME_PATIENCE_S
+from assay.schemas.limits import DEAD_LETTER_REST_S, MAX_KEY_BYTES, MAX_VALUE_BYTES, MIN_DEAD_LETTER_BYTES, OUTCOME_PATIENCE_S
 from assay.schemas.outcome import Outcome, outcome_of
 from assay.schemas.refusal import Refusal
 from assay.schemas.refused import RefusalCode
@@ -62,6 +64,8 @@ def without(name: str) -> bytes:
         (b"\\u0034" + CARD[1:] + b" " * MAX_VALUE_BYTES, {}, "card_number", "value"),
         (CARD + b" " * MAX_VALUE_BYTES, {}, "card_number", "value"),
         (outcome(1, "fraud"), {"key": CARD}, "card_number", "key"),
+        (outcome(1, "fraud"), {"key": CARD.decode().encode("utf-16")}, "card_number", "key"),
+        (outcome(1, "fraud"), {"pan": CARD.decode().encode("utf-16")}, "card_number", "headers"),
         (outcome(1, "fraud"), {"pan": CARD}, "card_number", "headers"),
     ],
 )
@@ -136,21 +140,32 @@ def test_i1_read_back_takes_no_transaction_for_refused_by_the_dead_letter_of_an_
 
 
 class Broker:
-    """Takes dead letters; each of `fails` fails one try of a partition."""
+    """Takes dead letters. Of a partition that is `stuck` nothing is acknowledged; `fails` fail one try each.
+
+    most: bytes of values that it takes at once.
+    """
 
     def __init__(self) -> None:
-        self.published: dict[tuple[str, int], list[Any]] = {}
+        self.published: dict[int, list[Any]] = {}
         self.fails: dict[int, list[PublishError]] = {}
-        self.sizes: list[int] = []
+        self.stuck: dict[int, asyncio.Event] = {}
+        self.most = 10**6
+        self.publishers = 0
 
-    async def start(self) -> None: ...
+    async def start(self) -> None:
+        self.publishers += 1
+
     async def close(self) -> None: ...
 
     async def publish(self, batches: dict[tuple[str, int], list[Any]]) -> None:
-        [(place, records)] = batches.items()
-        self.sizes += [len(value or b"") for _, value, _ in records]
-        if fails := self.fails.get(place[1]):
+        [((topic, place), records)] = batches.items()
+        assert topic == "dead-letters"
+        if (stuck := self.stuck.get(place)) is not None:
+            await stuck.wait()
+        if fails := self.fails.get(place):
             raise fails.pop(0)
+        if sum(len(value or b"") for _, value, _ in records) > self.most:
+            raise TooLarge(f"more than {self.most} bytes")
         self.published.setdefault(place, []).extend(records)
 
 
@@ -165,12 +180,22 @@ class Refusing:
         )  # fmt: skip
 
     async def keep(self, *values: bytes, partition: int = 0, offset: int = 0) -> set[int]:
-        records = [record(value, partition=partition, offset=offset + i) for i, value in enumerate(values)]
+        return await self.keep_all(*(record(value, partition=partition, offset=offset + i) for i, value in enumerate(values)))
+
+    async def keep_all(self, *records: Any) -> set[int]:
         return await self.letters.keep([refusal for each in records if isinstance(refusal := outcome_of(each), Refusal)])
 
-    def sources(self, partition: int) -> list[bytes]:
-        letters = self.broker.published.get(("dead-letters", partition), [])
-        return [dict(headers)["assay-source"] for _, _, headers in letters]
+    def sources(self, place: int) -> list[bytes]:
+        return [dict(headers)["assay-source"] for _, _, headers in self.broker.published.get(place, [])]
+
+    def sizes(self) -> list[int]:
+        return [len(value or b"") for _, value, _ in self.broker.published[0]]
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not acknowledged at once is not waited for."""
+    monkeypatch.setattr(refused_outcomes, "DEAD_LETTER_WAIT_S", 0.01)
 
 
 @pytest.mark.asyncio
@@ -180,7 +205,7 @@ async def test_a_dead_letter_says_where_it_came_from_and_lies_on_a_partition_tha
     made = Refusing()
     assert await made.keep(b"no JSON", CARD, partition=6, offset=41) == set()
     [(place, [plain, withheld])] = made.broker.published.items()
-    assert place == ("dead-letters", 0)
+    assert place == 0
     assert plain[:2] == (b"u", b"no JSON")
     assert dict(plain[2])["assay-source"] == b"outcomes:6:41"
     assert withheld[:2] == (None, None)  # invariant I7
@@ -189,33 +214,70 @@ async def test_a_dead_letter_says_where_it_came_from_and_lies_on_a_partition_tha
 
 
 @pytest.mark.asyncio
-async def test_a_partition_without_a_leader_holds_up_no_other_and_nothing_is_written_twice() -> None:
+async def test_what_fails_is_tried_again_alone_and_after_a_rest() -> None:
     made = Refusing()
     made.broker.fails[1] = [PublishError("no leader")]
-    refused = [outcome_of(record(b"no", partition=p, offset=o)) for p, o in ((0, 0), (0, 1), (1, 5))]
-    refusals = [each for each in refused if isinstance(each, Refusal)]
-    assert await made.letters.keep(refusals) == {1}
-    assert await made.letters.keep(refusals) == {1}  # which is left alone for a while
-    made.now = REST_S
-    assert await made.letters.keep(refusals) == set()
+    records = [record(b"no", partition=p, offset=o) for p, o in ((0, 0), (0, 1), (1, 5))]
+    assert await made.keep_all(*records) == {1}
+    assert await made.keep_all(*records) == {1}  # which is left alone for a while
+    made.now = DEAD_LETTER_REST_S
+    assert await made.keep_all(*records) == set()
     assert made.sources(0) == [b"outcomes:0:0", b"outcomes:0:1"]
     assert made.sources(1) == [b"outcomes:1:5"]
 
 
 @pytest.mark.asyncio
-async def test_where_the_topic_takes_less_than_it_did_more_is_cut_off_the_next_time() -> None:
-    made = Refusing(max_bytes=50_000)
-    made.broker.fails[0] = [TooLarge("50,000 bytes")]
-    assert await made.keep(b"x" * 40_000) == {0}
-    made.now = REST_S
-    assert await made.keep(b"x" * 40_000) == set()
-    assert made.broker.sizes[0] == 40_000 > 25_000 > made.broker.sizes[1] > 20_000
+async def test_i5_dead_letter_wait_s_longer_and_others_go_on_without_and_nothing_is_written_twice(hasty: None) -> None:
+    made = Refusing()
+    made.broker.stuck[1] = asyncio.Event()
+    records = [record(b"no", partition=p, offset=o) for p, o in ((0, 0), (1, 5), (3, 2))]
+    assert await made.keep_all(*records) == {1, 3}
+    assert await made.keep_all(*records, record(b"no", offset=1)) == {1, 3}
+    assert made.sources(0) == [b"outcomes:0:0", b"outcomes:0:1"]
+    made.broker.stuck[1].set()
+    await asyncio.sleep(0.01)
+    assert await made.keep_all(*records) == set()
+    assert made.sources(1) == [b"outcomes:1:5", b"outcomes:3:2"]
+    assert made.broker.publishers == 2
 
 
 @pytest.mark.asyncio
-async def test_a_partition_that_comes_back_may_be_that_of_a_topic_made_anew() -> None:
+async def test_where_the_topic_takes_less_than_it_did_they_go_one_by_one_and_the_large_one_is_cut() -> None:
+    made = Refusing(max_bytes=50_000)
+    made.broker.most = 30_000
+    assert await made.keep(b"x" * 20_000, b"y" * 40_000, b"z" * 20_000) == set()
+    first, cut, last = made.sizes()
+    assert (first, last) == (20_000, 20_000)
+    assert 20_000 < cut < 25_000
+
+
+@pytest.mark.asyncio
+async def test_i5_min_dead_letter_bytes_where_less_is_taken_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Refusing(max_bytes=50_000)
+    made.broker.most = 10
+    assert await made.keep(b"x" * 4_000) == {0}
+    made.broker.most, made.now = MIN_DEAD_LETTER_BYTES, DEAD_LETTER_REST_S
+    assert await made.keep(b"x" * 4_000) == set()
+
+
+@pytest.mark.asyncio
+async def test_i5_dead_letter_rest_s_earlier_it_is_left_alone() -> None:
     made = Refusing()
+    made.broker.fails[0] = [PublishError("no leader")]
+    assert await made.keep(b"no") == {0}
+    made.now = DEAD_LETTER_REST_S - 0.001
+    assert await made.keep(b"no") == {0}
+    made.now = DEAD_LETTER_REST_S
+    assert await made.keep(b"no") == set()
+
+
+@pytest.mark.asyncio
+async def test_a_partition_that_comes_back_may_be_that_of_a_topic_made_anew(hasty: None) -> None:
+    made = Refusing()
+    made.broker.stuck[0] = asyncio.Event()
     await made.keep(b"one", offset=7)
     made.letters.forget()
+    made.broker.stuck.pop(0).set()
+    await asyncio.sleep(0.01)
     await made.keep(b"another", offset=3)
     assert made.sources(0) == [b"outcomes:0:7", b"outcomes:0:3"]

@@ -52,7 +52,7 @@ class Producer:
 
 class Stand:
     def __init__(self) -> None:
-        self.producer, self.left_out = Producer(), set[int]()
+        self.producer, self.left_out, self.no_records = Producer(), set[int](), set[int]()
         self.ended: list[tuple[Sequence[int], BaseException | None]] = []
         self.sending: Sending[int] = Sending(
             self.producer,  # type: ignore[arg-type]
@@ -60,6 +60,8 @@ class Stand:
         )  # fmt: skip
 
     def _make(self, item: int) -> OutRecord | None:
+        if item in self.no_records:
+            raise TypeError("no bytes")
         return None if item in self.left_out else (b"", b"%d" % item, [])
 
     async def put(self, *items: int) -> None:
@@ -108,6 +110,27 @@ async def test_what_is_of_no_use_any_more_is_left_out(stand: Stand) -> None:
     stand.left_out = {6}
     await stand.put(6)
     assert len(stand.sending.due) == 0
+
+
+@pytest.mark.asyncio
+async def test_what_is_no_record_costs_only_itself(stand: Stand) -> None:
+    stand.no_records = {2}
+    await stand.put(1)
+    await stand.put(2, 3)
+    await stand.put(4)
+    assert [value for batch in stand.producer.sent for value in batch] == [b"1", b"3", b"4"]
+    [(items, failure)] = stand.ended
+    assert items == [2]
+    assert isinstance(failure, TypeError)
+
+
+@pytest.mark.asyncio
+async def test_an_error_that_is_not_kafkas_ends_its_batch_and_no_other(stand: Stand) -> None:
+    stand.producer.fails = [RuntimeError("closed")]
+    await stand.put(1)
+    await stand.put(2)
+    assert stand.producer.sent == [[b"2"]]
+    assert [items for items, failure in stand.ended if isinstance(failure, RuntimeError)] == [[1]]
 
 
 @pytest.mark.asyncio
