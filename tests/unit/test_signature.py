@@ -9,7 +9,18 @@ from joserfc.jwk import ECKey, OKPKey
 
 from assay.schemas.errors import InputError
 from assay.schemas.limits import MAX_SIGNATURE_BYTES
-from assay.schemas.signature import BadSignature, SigningKey, attached, claimed_kid, read_keys, to_base64url, unpadded, verify
+from assay.schemas.signature import (
+    SIGNATURE_HEADER,
+    BadSignature,
+    SigningKey,
+    attached,
+    claimed_kid,
+    read_keys,
+    to_base64url,
+    unpadded,
+    verify,
+)
+from tests.compat.python.sign import signature
 
 VALUE, TOPIC = b'{"transaction_id":"t-1"}', "transactions"
 KEY = SigningKey.make(kid="shop", topic=TOPIC)
@@ -154,3 +165,10 @@ def test_keys_that_can_not_be_used_are_an_error_that_says_why(document: bytes, e
 )
 def test_whose_a_signature_says_that_it_is_can_be_read_unproven(token: bytes, kid: bytes) -> None:
     assert claimed_kid(token) == kid
+
+
+def test_what_the_page_for_producers_shows_is_taken() -> None:
+    key = ECKey.generate_key("P-256")
+    name, token = signature(VALUE, key, "shop", TOPIC)
+    assert name == SIGNATURE_HEADER
+    assert verify(token, VALUE, read_keys(key_set(key.as_dict(private=False) | {"kid": "shop"})), topic=TOPIC) == "shop"
