@@ -173,7 +173,6 @@ def train_on_features(
     tiers = {tier: _tune(forest, tier, *tuned_on, costs, most_reviewed, of_tuned) for tier in SCORED_TIERS}
     amounts = _amounts(tuned_on[0])
     by_amount = best_thresholds(amounts, amounts, fraud[tune], costs, most_reviewed, of_tuned)
-    every = FeatureRows.all_of(features)
     report = {
         "learnt_from": _part(learn, times_ms, fraud),
         "tuned_on": _part(tune, times_ms, fraud),
@@ -184,16 +183,12 @@ def train_on_features(
         "tiers": {tier.value: _quality(forest, tier, settings, *held_out, costs) for tier, settings in tiers.items()},
         "amount_alone": _judged(_amounts(held_out[0]), *held_out, *by_amount, costs),
         "label_delay_days": label_delay_days,
-        "left_out": 0 if labelled is None else int((~labelled).sum()),  # without a label, or repeated
         "outcomes": outcomes,  # None: known by labels alone
-        "control_group": 0 if counts is None else int((counts > 1).sum()),  # each stands for several
-        "without_hour": int((every.column(_LOCAL_HOUR) < 0).sum()),  # neither a time zone nor an offset tells the local time
-        "without_rate": int(np.isnan(every.column(_AMOUNT)).sum()),  # learnt from without their amount
     }
+    report |= _oddities(FeatureRows.all_of(features), labelled, counts)
     report |= more_of(forest, [name for name, _ in members], tiers[Tier.FULL], *held_out, times_ms[held], seed)
     shown = held_out[0].evenly(MOST_COMPARED)
-    known = fraud[shown.numbers]
-    parity = parity_of(Form.COMPILED, forest, raw, tiers, shown.whole(), known)
+    parity = parity_of(Form.COMPILED, forest, raw, tiers, shown.whole(), fraud[shown.numbers])
     check(Form.COMPILED, parity)
     manifest = {
         "form": Form.COMPILED,
@@ -205,6 +200,16 @@ def train_on_features(
         "summary": _summary(report),
     }
     return write_bundle(out, manifest, members, SHIPPED.read_bytes(), report)
+
+
+def _oddities(rows: FeatureRows, labelled: Flags | None, counts: npt.NDArray[np.float64] | None) -> dict[str, int]:
+    """How many rows are not like the others."""
+    return {
+        "left_out": 0 if labelled is None else int((~labelled).sum()),  # without a label, or repeated
+        "control_group": 0 if counts is None else int((counts > 1).sum()),  # each stands for several
+        "without_hour": int((rows.column(_LOCAL_HOUR) < 0).sum()),  # neither a time zone nor an offset tells the local time
+        "without_rate": int(np.isnan(rows.column(_AMOUNT)).sum()),  # learnt from without their amount
+    }
 
 
 def _tune(
