@@ -77,6 +77,11 @@ def _plainly(data: bytes) -> bytes:
     return data
 
 
+def has_digits_of_one(data: bytes) -> bool:
+    """Whether there are 13 digits in a row, blanks and hyphens not counted, as every card number has them."""
+    return _THIRTEEN in _plainly(data).translate(_AS_ZEROS, b" -")
+
+
 def may_hold_card_number(data: bytes) -> bool:
     """Whether it is worth a closer look: a first one that costs 1 us/KB, and 5 where there is a time in milliseconds.
 
@@ -131,8 +136,7 @@ def look_closely(data: bytes) -> bool:
 
 
 def unread_holds_card_number(data: bytes) -> bool:
-    """The same of bytes that nobody parses: as whoever they are for might read them, escapes undone and UTF-16 as ASCII, and
-    texts of Protobuf.
+    """The same of bytes that nobody parses: as whoever they are for might read them, escapes undone and UTF-16 as ASCII.
 
     >>> unread_holds_card_number(rb'{"pan": "\\u0034111111111111111", ')
     True
@@ -141,10 +145,14 @@ def unread_holds_card_number(data: bytes) -> bool:
     if b"\\u00" in plain:
         for escape, character in _ESCAPES:
             plain = plain.replace(escape, character)
-    # In Protobuf a text stands between its length and the next tag, and a byte of these may look like a digit.
-    return any(holds_card_number(each) for each in (plain, data)) or (
-        _THIRTEEN in data.translate(_AS_ZEROS, b" -") and any(look_closely(ends.sub(b"\n", data)) for ends in _ENDS)
-    )
+    return holds_card_number(plain)
+
+
+def unread_message_holds_card_number(data: bytes) -> bool:
+    """The same of what should be Protobuf: a text lies between its length and the next tag, which may look like digits."""
+    if unread_holds_card_number(data) or holds_card_number(data):
+        return True
+    return has_digits_of_one(data) and any(look_closely(ends.sub(b"\n", data)) for ends in _ENDS)
 
 
 def _issued(digits: bytes) -> bool:
@@ -201,6 +209,11 @@ def texts(value: object, exempt: frozenset[str] = frozenset(), path: str = "") -
         yield path, format(value, "f")  # 4.1E+15, as a double writes it, in full; below 1 there is a fraction only
     elif isinstance(value, int):
         yield path, str(value)
+
+
+def texts_may_hold_card_number(value: object) -> bool:
+    """The first look at a parsed body."""
+    return may_hold_card_number("\n".join(text for _, text in texts(value)).encode(errors="replace"))
 
 
 def path_of_card_number(found: Iterable[tuple[str, str]]) -> str | None:

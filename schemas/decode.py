@@ -15,6 +15,7 @@ from assay.schemas.card_number import (
     path_of_card_number,
     texts,
     unread_holds_card_number,
+    unread_message_holds_card_number,
 )
 from assay.schemas.confluent import MAGIC
 from assay.schemas.formats import AS_JSON, CONTENT_TYPE_HEADER, JSON_READER, Format, Reader, reader_of
@@ -175,7 +176,7 @@ def _open(
         raise
     except (ValueError, ArithmeticError):
         raise Refused(RefusalCode.MALFORMED, "value", expected, address) from None
-    if _first_look(value, key, envelope.text) or (not reader.shows_texts and _may_hold(body)):
+    if _first_look(value, key, envelope.text) or (reader.hides is not None and reader.hides(value, body)):
         _check_card_number(record, body, envelope.address, exempt)
     return body, reader
 
@@ -188,11 +189,6 @@ def _first_look(value: bytes, key: bytes, headers: bytes) -> bool:
     return b"\\u00" in beside or (b"\0" in beside and may_hold_card_number(beside.replace(b"\0", b"")))
 
 
-def _may_hold(body: object) -> bool:
-    """The first look at what a value does not show as it is."""
-    return may_hold_card_number("\n".join(text for _, text in texts(body)).encode(errors="replace"))
-
-
 # -- refused
 
 
@@ -202,12 +198,14 @@ def _check_card_number(record: SourceRecord, body: object, address: ReplyAddress
     if "user_id" not in exempt and unread_holds_card_number(record.key or b""):
         found = "key"
     if body is _NOTHING:
-        if unread_holds_card_number(record.value or b""):
+        value = record.value or b""
+        is_message = value[:1] == MAGIC or _format_asked(record).is_protobuf
+        if unread_message_holds_card_number(value) if is_message else unread_holds_card_number(value):
             found = "value"
     elif (path := path_of_card_number(texts(body, exempt))) is not None:
         found = path if path in _EXPECTED else path.split(".", 1)[0] if path.startswith("attributes") else "value"
-    for name, value in record.headers:
-        text = name.encode(errors="replace") + b"\n" + (value or b"")
+    for name, written in record.headers:
+        text = name.encode(errors="replace") + b"\n" + (written or b"")
         if name not in exempt and unread_holds_card_number(text):
             found, address = "headers", None  # what a reply would echo
     if found is not None:

@@ -10,11 +10,12 @@ from typing import Final, NamedTuple
 
 import jiter
 
+from assay.schemas.card_number import texts_may_hold_card_number
 from assay.schemas.cloudevents import STRUCTURED, data_of
 from assay.schemas.confluent import unframe
 from assay.schemas.limits import MAX_CACHED_HEADER_FORMS
 from assay.schemas.protobuf import MEDIA_TYPES as PROTOBUF_TYPES
-from assay.schemas.protobuf import parse_protobuf
+from assay.schemas.protobuf import hides_card_number, parse_protobuf
 from assay.schemas.refused import RefusalCode, Refused
 
 Parser = Callable[[bytes], object]
@@ -41,14 +42,14 @@ class Reader(NamedTuple):
     Attributes:
         parse: brings the body.
         expected: what a value that can't be parsed is not.
-        shows_texts: every text of a body stands in the value as it is, or after a backslash.
+        hides: whether a body may hold a card number that can't be seen in the value; None where all of it can.
         payload: from a value and its body to what stays the same when it is sent again; the value itself when None.
         answer: from a value to the format of its answer; `AS_JSON` when None.
     """
 
     parse: Parser
     expected: str
-    shows_texts: bool = True
+    hides: Callable[[bytes, object], bool] | None = None
     payload: Callable[[bytes, object], object] | None = None
     answer: Callable[[bytes], Format] | None = None
 
@@ -86,14 +87,15 @@ JSON_READER: Final = Reader(parse_json, "JSON (RFC 8259), no name twice in an ob
 _EVENT_READER: Final = Reader(
     parse_event,
     JSON_READER.expected,
-    shows_texts=False,  # its data may be in base64
+    hides=lambda _, body: texts_may_hold_card_number(body),  # its data may be in base64
     payload=lambda _, body: repr(body),  # a retry is another event, with an id and a time of its own
 )
 
 
 def _protobuf_reader(media_type: str) -> Reader:
     answer = Format(media_type.encode(), is_protobuf=True)
-    return Reader(parse_protobuf, "Protobuf: a Transaction of transaction.proto", shows_texts=False, answer=lambda _: answer)
+    expected = "Protobuf: a Transaction of transaction.proto"
+    return Reader(parse_protobuf, expected, hides=hides_card_number, answer=lambda _: answer)
 
 
 _READERS: Final = {"": JSON_READER, _JSON: JSON_READER, STRUCTURED: _EVENT_READER} | {
@@ -116,6 +118,10 @@ def _framed(media_type: str, inner: Reader) -> Reader:
         reader, payload = bare(value)
         return reader.parse(payload)
 
+    def hides(value: bytes, body: object) -> bool:
+        reader, payload = bare(value)
+        return reader.hides is not None and reader.hides(payload, body)
+
     def payload(value: bytes, body: object) -> object:
         reader, payload = bare(value)
         return payload if reader.payload is None else reader.payload(payload, body)
@@ -128,4 +134,4 @@ def _framed(media_type: str, inner: Reader) -> Reader:
         return (AS_JSON if reader.answer is None else reader.answer(payload))._replace(is_framed=True)
 
     expected = f"{inner.expected}, in the Confluent frame" if media_type else "JSON or Protobuf in the Confluent frame"
-    return Reader(parse, expected, shows_texts=False, payload=payload, answer=answer)
+    return Reader(parse, expected, hides, payload, answer)

@@ -15,7 +15,13 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 from pydantic import BaseModel
 
-from assay.schemas.card_number import path_of_card_number, texts, unread_holds_card_number
+from assay.schemas.card_number import (
+    has_digits_of_one,
+    path_of_card_number,
+    texts,
+    texts_may_hold_card_number,
+    unread_message_holds_card_number,
+)
 from assay.schemas.decision import Decision, ErrorReply
 from assay.schemas.protobuf_file import PACKAGE, file_of, proto_text
 from assay.schemas.refused import TOKEN_EXPECTED, RefusalCode, Refused
@@ -37,6 +43,7 @@ def message_class(name: str) -> type[Message]:
 
 
 _TRANSACTION: Final = message_class("Transaction")
+_LEAST: Final = 10**12  # a card number has 13 digits
 _MAPS: Final = frozenset({f"{PACKAGE}.Transaction.attributes"})
 _ANSWERS: Final = {model.__name__: message_class(model.__name__) for model in ANSWERS}
 
@@ -50,15 +57,30 @@ def parse_protobuf(value: bytes) -> dict[str, Any]:
         raise ValueError("not a message of the type Transaction") from None
     body, unknown = _object(message)
     # Kept nowhere but in a dead letter, should the transaction be refused: so nothing may hide there.
-    if unknown and (path_of_card_number(texts(unknown)) is not None or unread_holds_card_number(value)):
+    if unknown and (path_of_card_number(texts(unknown)) is not None or unread_message_holds_card_number(value)):
         raise Refused(RefusalCode.CARD_NUMBER, "value", TOKEN_EXPECTED)
     return body
+
+
+def hides_card_number(value: bytes, body: object) -> bool:
+    """Whether `body` may hold a card number that can't be seen in `value`: a text's digits run into the length before it and
+    the tag behind it, and numbers are in binary form."""
+    parts = [body.get(name) or {} for name in ("attributes", "location")] if isinstance(body, dict) else []
+    large = any(_is_large(each) for part in parts for each in part.values())
+    return (large or has_digits_of_one(value)) and texts_may_hold_card_number(body)
+
+
+def _is_large(value: object) -> bool:
+    if isinstance(value, Decimal):
+        return value.is_finite() and abs(value) >= _LEAST
+    return isinstance(value, int) and abs(value) >= _LEAST
 
 
 def _object(message: Message) -> tuple[dict[str, Any], list[object]]:
     """The fields that are set, by name; and what stands in unknown ones. Numbers are exact, as in a parsed JSON."""
     body: dict[str, Any] = {}
-    unknown = list(_unknown(UnknownFieldSet(message)))
+    fields = UnknownFieldSet(message)
+    unknown = list(_unknown(fields)) if len(fields) else []
     for field, value in message.ListFields():
         if type(value) is str:
             body[field.name] = value

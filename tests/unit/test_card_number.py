@@ -6,7 +6,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from assay.schemas.card_number import holds_card_number, look_closely, may_hold_card_number, texts
+from assay.schemas.card_number import (
+    holds_card_number,
+    look_closely,
+    may_hold_card_number,
+    texts,
+    unread_holds_card_number,
+    unread_message_holds_card_number,
+)
 
 # Numbers that the networks and payment providers publish for tests.
 CARDS = [
@@ -81,3 +88,8 @@ def test_the_first_look_misses_no_card_number_among_other_digits(pieces: list[st
 def test_numbers_below_1_are_not_written_out_digit_by_digit() -> None:
     assert list(texts([Decimal("1e-399"), Decimal("0.4111111111111111")])) == []
     assert [text for _, text in texts([Decimal("4.111111111111111e15"), Decimal("1.50")])] == ["4111111111111111", "1.50"]
+
+
+def test_a_number_is_not_found_within_a_longer_one_beside_a_body() -> None:
+    assert not unread_holds_card_number(b"1" + b"4111111111111111")
+    assert unread_message_holds_card_number(b"1" + b"4111111111111111")

@@ -98,10 +98,11 @@ def _varint(number: int) -> bytes:
         (protobuf(attributes={"n": int(CARD)}), "attributes"),
         (protobuf(attributes={"n": float(CARD)}), "attributes"),
         (protobuf(attributes={CARD: True}), "attributes"),
+        (protobuf(location={"latitude": float(CARD)}), "location.latitude"),
         (protobuf() + b"\xa2\x06\x10" + CARD.encode(), "value"),
         (protobuf() + b"\xa8\x06" + _varint(int(CARD)), "value"),
     ],
-    ids=["id", "nested", "behind a length", "integer", "double", "name", "unknown text", "unknown number"],
+    ids=["id", "nested", "behind a length", "integer", "double", "name", "degrees", "unknown text", "unknown number"],
 )
 def test_i7_a_card_number_is_refused_wherever_it_is(value: bytes, field: str) -> None:
     refused = refusal(value, [*REPLY, CONTENT])
