@@ -5,6 +5,7 @@ A folder is named after a digest of what it was made from, so that nothing is ou
 
 import fcntl
 import hashlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ CACHE = HERE.parents[1] / ".cache" / "compat"
 JAVA_MEND = "install a JDK of Java 17 or newer, and Maven (Debian: openjdk-17-jdk-headless, maven)"
 NODE_MEND = "install Node.js 20 or newer, with npm"
 FETCH_TIMEOUT_S = 300
+PROTOC_VERSION = "4.35.1"  # as protobuf-java in protobuf/pom.xml
 
 
 def program(name: str, mend: str) -> str:
@@ -29,10 +31,13 @@ def program(name: str, mend: str) -> str:
     return found
 
 
-def java(folder: str, main: str) -> list[str]:
-    """The command that runs class `main` of a folder here, beside whose sources lies a pom.xml. Raises ServiceError."""
+def java(folder: str, main: str, generated: Path | None = None) -> list[str]:
+    """The command that runs class `main` of a folder here, beside whose sources lies a pom.xml; `generated` has more sources.
+
+    Raises ServiceError.
+    """
     jars, runs = _jars(folder), find_java()
-    sources = sorted((HERE / folder).glob("*.java"))
+    sources = [*sorted((HERE / folder).glob("*.java")), *(sorted(generated.rglob("*.java")) if generated else ())]
     classpath = f"{jars}/*"
 
     def compiled(into: Path) -> None:
@@ -62,10 +67,25 @@ def messages(language: str) -> Path:
     sources = [HERE.parents[1] / "docs" / "schemas" / name for name in ("transaction.proto", "decision.proto")]
 
     def generated(into: Path) -> None:
-        protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{sources[0].parent}", f"--{language}_out={into}"]
-        _run([*protoc, *map(str, sources)], "run `make setup`: protoc comes with grpcio-tools")
+        protoc = [sys.executable, "-m", "grpc_tools.protoc"] if language == "python" else [str(_protoc())]
+        _run([*protoc, f"-I{sources[0].parent}", f"--{language}_out={into}", *map(str, sources)], "run `make setup`")
 
     return _made(f"messages-{language}", sources, generated)
+
+
+def _protoc() -> Path:
+    """protoc with its generator for Java, which that of grpcio-tools leaves out. Raises ServiceError."""
+    system = {"Linux": "linux", "Darwin": "osx"}[platform.system()]
+    machine = {"arm64": "aarch_64", "aarch64": "aarch_64"}.get(platform.machine(), "x86_64")
+    artifact = f"com.google.protobuf:protoc:{PROTOC_VERSION}:exe:{system}-{machine}"
+
+    def fetched(into: Path) -> None:
+        maven = [program("mvn", JAVA_MEND), "-q", "-B", "-C", "dependency:copy", f"-Dartifact={artifact}"]
+        _run([*maven, f"-DoutputDirectory={into}"], "check Maven's network and proxy settings")
+        [found] = into.iterdir()
+        found.rename(into / "protoc").chmod(0o755)
+
+    return _made(f"protoc-{PROTOC_VERSION}-{system}-{machine}", [], fetched) / "protoc"
 
 
 def node(folder: str, script: str) -> list[str]:
