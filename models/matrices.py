@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-MOST_IN_MEMORY = 1_000_000  # rows, 270 MB; more are binned into files. The trees are the same.
+MOST_IN_MEMORY = 250_000  # rows, 70 MB and as much again while they are made; more are binned into files, to the same trees
 
 Piece = tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.float32]]  # rows (k, F), labels, weights
 Again = Callable[[], Iterable[Piece]]
