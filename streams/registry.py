@@ -9,12 +9,13 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 
 from assay.schemas.answer_format import Schema
-from assay.schemas.errors import ServiceError
+from assay.schemas.errors import ServiceError, SettingError
 from assay.schemas.limits import MAX_REGISTRY_ANSWER_BYTES, REGISTRY_TIMEOUT_S
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
@@ -31,11 +32,19 @@ class SchemaRegistry:
         url: where the registry is, a user and a password before the host where it asks for them; none is used where None.
         schemas: by subject.
 
+    Raises SettingError where `url` is none of HTTP.
+
     Attributes:
         ids: by subject, as far as they are known.
     """
 
     def __init__(self, url: str | None, schemas: Mapping[str, Schema]) -> None:
+        if url is not None and not _is_http(url):  # and never shown: it may hold a password
+            raise SettingError(
+                "ASSAY_SCHEMA_REGISTRY_URL can't be used",
+                expected="http:// or https://, a host, and a user with a password before it where they are needed",
+                mend="set it to where the registry is, or unset it: then framed requests get no reply",
+            )
         self._url, self._schemas = url, schemas
         self.ids: dict[str, int] = {}
         self._asking: asyncio.Task[None] | None = None
@@ -58,10 +67,19 @@ class SchemaRegistry:
                     for subject in sorted(missing):
                         self.ids[subject] = await _id_of(session, url, subject, self._schemas[subject])
                 except (aiohttp.ClientError, TimeoutError, ServiceError) as error:
-                    log.warning("framed replies can't be sent yet, asking again in %.1f s: %s", pause_s, error or repr(error))
+                    said = str(error) or repr(error)
+                    log.warning("framed replies can't be sent yet, asking again in %.1f s: %s", pause_s, said)
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         log.info("schemas of replies: %s", self.ids)
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 async def _id_of(session: aiohttp.ClientSession, url: str, subject: str, schema: Schema) -> int:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from assay.schemas.answer_format import ANSWER_SCHEMAS, PROTOBUF_SUBJECT
+from assay.schemas.errors import SettingError
 from assay.streams import registry as module
 from assay.streams.registry import SchemaRegistry
 from tests.schema_registry import RegistryDouble
@@ -108,6 +109,15 @@ async def test_user_and_password_of_the_url_are_sent_and_never_logged(caplog: py
     assert refused.ids == {}
     assert "secret-word" not in caplog.text
     assert "wrong-word" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url", ["assay:secret-word@registry:8081", "ftp://assay:secret-word@registry", "http://", "http://a:x"]
+)
+def test_what_is_no_url_is_refused_without_showing_its_password(url: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        SchemaRegistry(url, ANSWER_SCHEMAS)
+    assert "secret-word" not in str(refused.value)
 
 
 async def test_without_a_url_nobody_is_asked() -> None:
