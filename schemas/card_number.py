@@ -71,7 +71,7 @@ _IBAN = re.compile(rb"[A-Z]{2}[0-9]{2}[A-Z0-9]{10,30}")
 
 def _plainly(data: bytes) -> bytes:
     """Blanks and hyphens of other kinds as ours: no-break and narrow ones, figure spaces and dashes (in UTF-8)."""
-    if b"\xc2\xa0" in data or b"\xe2\x80" in data:
+    if not data.isascii() and (b"\xc2\xa0" in data or b"\xe2\x80" in data):  # looking for them takes 1 us of each record
         for written, plain in _OTHER_GAPS:
             data = data.replace(written, plain)
     return data
