@@ -139,8 +139,7 @@ def read_history(
     times_ms = rows.columns(pl.col(_TIME).fill_null(0)).to_series().to_numpy()
     labels, labelled, shares = None, np.ones(len(rows), np.bool_), None
     if label in schema:
-        frame = rows.columns(_ROW, label)
-        labels, labelled = _labels(frame, label, path), _said(frame, label).to_numpy()
+        labels, labelled = _labels(rows, label, path)
     if CONTROL_SHARE in schema:
         shares = _shares(rows.columns(_ROW, CONTROL_SHARE), path)
     return History(path, labels, labelled, times_ms, shares, rows, fields)
@@ -160,22 +159,25 @@ def _time(column: Column, schema: pl.Schema) -> pl.Expr:
     return (values.cast(pl.Float64) * float(column.factor)).round().cast(pl.Int64)
 
 
-def _labels(frame: pl.DataFrame, label: str, path: Path) -> npt.NDArray[np.bool_]:
-    texts = frame[label].cast(pl.String).str.to_lowercase()
-    wrong = _said(frame, label) & ~texts.is_in([*_TRUE, *_FALSE]).fill_null(False)
-    if wrong.any():
-        at = int(wrong.arg_max() or 0)
+def _labels(rows: SortedRows, label: str, path: Path) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which are fraud, and of which anything is said; as expressions, since texts of all rows would be much."""
+    texts = pl.col(label).cast(pl.String).str.to_lowercase()
+    wrong = _said(label) & ~texts.is_in([*_TRUE, *_FALSE]).fill_null(False)
+    frame = rows.columns(texts.is_in(_TRUE).fill_null(False).alias("fraud"), _said(label).alias("said"), wrong.alias("wrong"))
+    if frame["wrong"].any():
+        at = int(frame["wrong"].arg_max() or 0)
+        row = rows.part(at, at + 1)
         raise InputError(
-            f"{path}, row {frame[_ROW][at]}: {label} is no label",
+            f"{path}, row {row[_ROW][0]}: {label} is no label",
             expected="true or false, 1 or 0, or nothing",
-            got=repr(frame[label][at]),
+            got=repr(row[label][0]),
         )
-    return texts.is_in(_TRUE).fill_null(False).to_numpy()
+    return frame["fraud"].to_numpy(), frame["said"].to_numpy()
 
 
 def _shares(frame: pl.DataFrame, path: Path) -> npt.NDArray[np.float64]:
     shares = frame[CONTROL_SHARE].cast(pl.Float64, strict=False)
-    wrong = _said(frame, CONTROL_SHARE) & ~shares.is_between(0, 1, closed="right").fill_null(False)
+    wrong = frame.select(_said(CONTROL_SHARE)).to_series() & ~shares.is_between(0, 1, closed="right").fill_null(False)
     if wrong.any():
         at = int(wrong.arg_max() or 0)
         raise InputError(
@@ -186,9 +188,9 @@ def _shares(frame: pl.DataFrame, path: Path) -> npt.NDArray[np.float64]:
     return shares.fill_null(np.nan).to_numpy()
 
 
-def _said(frame: pl.DataFrame, label: str) -> pl.Series:
-    """Whether there is a label at all: an empty field of a CSV file is none."""
-    return frame[label].cast(pl.String).fill_null("") != ""
+def _said(column: str) -> pl.Expr:
+    """Whether there is a value at all: an empty field of a CSV file is none."""
+    return pl.col(column).cast(pl.String).fill_null("") != ""
 
 
 def _values(field: str, column: Column, rows: pl.DataFrame) -> list[Any]:

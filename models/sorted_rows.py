@@ -61,7 +61,7 @@ class SortedRows:
 
     def columns(self, *columns: str | pl.Expr) -> pl.DataFrame:
         """Some columns of all rows."""
-        frame = self._rows.select(*columns).collect()
+        frame = self._rows.select(*columns).collect(engine="streaming")
         return frame if self._places is None else frame[self._places]
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Self:
