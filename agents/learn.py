@@ -4,8 +4,8 @@ For each batch of outcomes: find their transactions, mark those outcomes that fo
 change, write what is known now, and only then finish their offsets. A crash between any two of these counts nothing twice and
 loses nothing: what is known is written last, and risk rows take no offset twice. So the order within a partition of outcomes is
 never left: an outcome whose transaction is not kept yet holds back what comes after it in its partition, for at most
-`OUTCOME_PATIENCE_S`. Then it is unknown, and by its mark it stays so when it is read again: risk rows are past its offset, so
-were its transaction kept meanwhile, it would be written as known and not be in the rows.
+`ASSAY_OUTCOME_PATIENCE_S`. Then it is unknown, and by its mark it stays so when it is read again: risk rows are past its
+offset, so were its transaction kept meanwhile, it would be written as known and not be in the rows.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from assay.agents.profiles import Recalled
 from assay.agents.refused_outcomes import RefusedOutcomes, SeldomLog
 from assay.agents.waiting_outcomes import Waiting, WaitingOutcomes
 from assay.models.judge import Verdicts
-from assay.schemas.limits import MAX_OUTCOMES_AT_ONCE, MAX_REFUSALS, REDIS_CATCH_UP_S, REDIS_REST_S
+from assay.schemas.limits import MAX_OUTCOMES_AT_ONCE, MAX_REFUSALS, OUTCOME_PATIENCE_S, REDIS_CATCH_UP_S, REDIS_REST_S
 from assay.schemas.outcome import Outcome
 from assay.schemas.refusal import Refusal
 from assay.streams.kafka import client_options
@@ -68,6 +68,7 @@ class Learner:
         generation: of the consumer group; records of an older one are dropped, their new owner reads them again.
         finished: called with a partition of outcomes and its next offset: everything before it is done with.
         may_write: whether our partitions are still ours.
+        patience: seconds that an outcome waits for its transaction to be kept.
         rest: seconds that Redis is left alone after it has failed.
         clock: epoch, seconds. monotonic: seconds that never go back.
     """
@@ -82,6 +83,7 @@ class Learner:
         generation: Callable[[], int],
         finished: Callable[[TP, int], None],
         may_write: Callable[[], bool] = lambda: True,
+        patience: float = OUTCOME_PATIENCE_S,
         rest: float = REDIS_REST_S,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -90,9 +92,10 @@ class Learner:
         self._refused = refused
         self._generation, self._finished, self._may_write = generation, finished, may_write
         self._rest, self._clock, self._monotonic = rest, clock, monotonic
-        self._waiting = WaitingOutcomes(clock, monotonic)
+        self._waiting = WaitingOutcomes(clock, monotonic, patience)
         self._decided = DecidedQueue(rows, evidence.offer_verdicts, metrics.unindexed_dropped.inc)
         self._closed_generation = -1  # whose partitions have been given up
+        self._heard_generation = -1  # of the last fetch
         self._at_once, self._refusals = MAX_OUTCOMES_AT_ONCE, 0
         self._unknown = SeldomLog("%d outcomes are of transactions that are not kept: unknown, or too old", monotonic)
         self._failing = False
@@ -112,6 +115,9 @@ class Learner:
     def take(self, message: Any) -> None:
         """One fetch. Nothing that an outcome says can stop us: one that is not valid becomes a dead letter."""
         if message.generation_id == self._generation() != self._closed_generation:
+            if message.generation_id != self._heard_generation:
+                self._heard_generation = message.generation_id
+                self._waiting.renewed()
             self._waiting.add(message.tp, message.value)
             self._wake.set()
 
@@ -184,7 +190,7 @@ class Learner:
         """All that waits. Raises one of OUTAGES."""
         if not self._rows.connected:
             await self._rows.connect()
-            self._waiting.connected()
+            self._waiting.renewed()
         await self._decided.keep()
         held: set[TP] = set()
         while (batch := self._waiting.next(self._at_once, held)) and self._may_write():
@@ -280,7 +286,10 @@ def learner_of(
         settings.hash_key.get_secret_value().encode(),
         metrics,
     )
-    return Learner(rows, changes, refused, metrics, generation=generation, finished=finished, may_write=may_write)
+    return Learner(
+        rows, changes, refused, metrics,
+        generation=generation, finished=finished, may_write=may_write, patience=settings.outcome_patience_s,
+    )  # fmt: skip
 
 
 def _valid(batch: Sequence[Waiting]) -> tuple[list[Waiting], list[Arrived]]:

@@ -214,6 +214,8 @@ def _lives(numbers: Sequence[int]) -> list[_Life]:
         life = lives[-1]
         if number == UNKNOWN:
             life.unknown.append(place)
+        elif len(lives) > 1 and number == place + 1 > max(life.numbered, default=0) + len(life.unknown) + 1:
+            lives.append(_Life({number: place}))  # made anew from the topic, after it had begun again
         elif number not in life.numbered:
             life.numbered[number] = place
         elif life.open_below(number) > 0:

@@ -6,7 +6,7 @@ from itertools import islice
 
 from faust.types import TP
 
-from assay.schemas.limits import MAX_WAITING_OUTCOMES, OUTCOME_PATIENCE_S
+from assay.schemas.limits import MAX_WAITING_OUTCOMES
 from assay.schemas.outcome import Outcome, outcome_of
 from assay.schemas.refusal import Refusal
 from assay.schemas.source import SourceRecord
@@ -39,22 +39,25 @@ class Waiting:
 
 
 class WaitingOutcomes:
-    """Those of all partitions. No more are fetched while it is `full`; a fetch may go past that. Clocks as in `Learner`."""
+    """Those of all partitions. No more are fetched while it is `full`; a fetch may go past that. Clocks as in `Learner`.
 
-    def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
-        self._clock, self._monotonic = clock, monotonic
+    patience: seconds from an outcome's append in which its transaction may still be kept.
+    """
+
+    def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float], patience: float) -> None:
+        self._clock, self._monotonic, self._patience_s = clock, monotonic, patience
         self._partitions: dict[TP, deque[Waiting]] = {}
         self._patience: dict[TP, tuple[int, float]] = {}  # (offset, until): the first that is waited for
-        self._connected_at = monotonic()
+        self._renewed_at = monotonic()
         self._count = 0
 
     @property
     def full(self) -> bool:
         return self._count >= MAX_WAITING_OUTCOMES
 
-    def connected(self) -> None:
-        """Redis has just come back: transactions that were decided meanwhile are on their way to it."""
-        self._connected_at = self._monotonic()
+    def renewed(self) -> None:
+        """Redis has just come back, or partitions have changed hands: transactions of meanwhile are on their way to it."""
+        self._renewed_at = self._monotonic()
 
     def add(self, tp: TP, records: Sequence[SourceRecord]) -> None:
         """A fetch of a partition, behind what is there."""
@@ -110,11 +113,11 @@ class WaitingOutcomes:
         return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
 
     def _may_be_found(self, waiting: Waiting) -> bool:
-        """Whether its transaction may be about to be kept: it is young, or Redis was away until a moment ago."""
+        """Whether its transaction may be about to be kept: it is young, or transactions had to wait until a moment ago."""
         now = self._monotonic()
         offset, until = self._patience.get(waiting.tp, (-1, 0.0))
         if offset != waiting.offset:
             age_s = max(0.0, self._clock() - waiting.appended_s)  # never more patience for one from the future
-            until = now + OUTCOME_PATIENCE_S - age_s
+            until = now + self._patience_s - age_s
             self._patience[waiting.tp] = waiting.offset, until
-        return now < max(until, self._connected_at + OUTCOME_PATIENCE_S)
+        return now < max(until, self._renewed_at + self._patience_s)

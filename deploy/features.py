@@ -44,14 +44,16 @@ def features(
     import json
 
     from assay.deploy.feature_map import machine_row
+    from assay.deploy.for_machines import beside_json
     from assay.tables.features import FEATURES
 
     counted, note = _look(last)
     seen = counted.seen() if counted is not None else None
-    _show(seen, note)
     differs = [] if seen is None else _differing(seen)
-    for line in differs:
-        print(f"Look at {line}. Load what is missing (assay features load), or train with --batch-features.")
+    with beside_json(json_):
+        _show(seen, note)
+        for line in differs:
+            print(f"Look at {line}. Load what is missing (assay features load), or train with --batch-features.")
     if json_:
         by_feature: list[Seen | None] = [*seen] if seen is not None else [None] * len(FEATURES)
         rows = [machine_row(*one) for one in zip(FEATURES, by_feature, strict=True)]
@@ -95,6 +97,7 @@ def load(
     import time
     from functools import partial
 
+    from assay.deploy.for_machines import beside_json
     from assay.deploy.progress_bars import progress_bars
     from assay.models.batch_file import read_batch_file
     from assay.schemas.limits import MAX_BATCH_VALUE_AGE_S
@@ -114,7 +117,8 @@ def load(
         with progress_bars() as report:
             told = partial(report, "loading")
             loaded = asyncio.run(write(values, settings.redis_url.get_secret_value(), settings.keyspace(), told))
-    _tell(loaded, dry_run, forgotten, too_old)
+    with beside_json(json_):
+        _tell(loaded, dry_run, forgotten, too_old)
     if json_:
         print(json.dumps({"dry_run": dry_run} | loaded._asdict() | {"too_old": too_old, "forgotten": forgotten}))
 
@@ -171,6 +175,8 @@ def _show(seen: "list[Seen] | None", note: str) -> None:
 
 
 def _tell(loaded: "Loaded", dry_run: bool, forgotten: int, too_old: int) -> None:
+    if not loaded.values:
+        print("The file has no values.", file=sys.stderr)
     if forgotten:
         print(f"{forgotten:,} values are as of so long ago that nobody will see them.", file=sys.stderr)
     if too_old:

@@ -63,7 +63,7 @@ def outcome(
             from assay.tables.features import DAY, LABEL_DELAY_S
 
             days = LABEL_DELAY_S // DAY
-            print(f"Features of fraud count it once its payment is {days} days old; live quality counts it now.")
+            print(f"Features of fraud count it once its payment is {days} days old; live quality at once, if it is known.")
 
 
 def _details(written: list[str]) -> dict[str, str]:
@@ -102,9 +102,10 @@ async def _send(settings: Any, key: bytes, value: bytes) -> tuple[int, int]:
 
     from assay.schemas.errors import ServiceError
     from assay.streams.kafka import client_options
-    from assay.streams.reading import begin
+    from assay.streams.reading import begin, partitions_of
 
     options = client_options(settings)
+    await partitions_of(options, settings.outcomes)  # which says what to do where there is no such topic
     producer = AIOKafkaProducer(**options, acks="all", enable_idempotence=True)
     await begin(producer, options)
     try:

@@ -41,13 +41,15 @@ def parity(
     """
     import asyncio
 
+    from assay.deploy.for_machines import beside_json
     from assay.deploy.parity_run import parity as run
     from assay.deploy.progress_bars import progress_bars
     from assay.streams.settings import Settings
 
     with progress_bars() as report:
         found = asyncio.run(run(Settings.load(), order=order, report=report))
-    _show(found)
+    with beside_json(json_):
+        _show(found)
     if json_:
         import json
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from assay.deploy.rebuild_entities import RebuiltEntities
+    from assay.deploy.rebuild_outcomes import RebuiltOutcomes
     from assay.deploy.rebuild_run import Rebuilt
 
 WOULD_CHANGE = 1
@@ -57,6 +58,7 @@ def rebuild(
         return
     import asyncio
 
+    from assay.deploy.for_machines import beside_json
     from assay.deploy.progress_bars import progress_bars
     from assay.deploy.rebuild_log import Until
     from assay.deploy.rebuild_run import rebuild as run
@@ -68,7 +70,8 @@ def rebuild(
     with progress_bars() as report:
         rebuilt = asyncio.run(run(Settings.load(), Until(until), dry_run=dry_run, report=report))
     summary = summarise(rebuilt)
-    _show(rebuilt, dry_run)
+    with beside_json(json_):
+        _show(rebuilt, dry_run)
     if json_:
         import json
 
@@ -99,13 +102,15 @@ def entities(
     """
     import asyncio
 
+    from assay.deploy.for_machines import beside_json
     from assay.deploy.progress_bars import progress_bars
     from assay.deploy.rebuild_entities import rebuild_entities
     from assay.streams.settings import Settings
 
     with progress_bars() as report:
         found = asyncio.run(rebuild_entities(Settings.load(), dry_run=dry_run, report=report))
-    _show_entities(found, dry_run)
+    with beside_json(json_):
+        _show_entities(found, dry_run)
     if json_:
         import json
         from dataclasses import asdict
@@ -138,14 +143,22 @@ def outcomes(
     import json
     from dataclasses import asdict
 
-    from rich.console import Console
-
+    from assay.deploy.for_machines import beside_json
     from assay.deploy.progress_bars import progress_bars
     from assay.deploy.rebuild_outcomes import rebuild_outcomes
     from assay.streams.settings import Settings
 
     with progress_bars() as report:
         found = asyncio.run(rebuild_outcomes(Settings.load(), dry_run=dry_run, report=report))
+    with beside_json(json_):
+        _show_outcomes(found, dry_run)
+    if json_:
+        print(json.dumps({"dry_run": dry_run} | asdict(found)))
+
+
+def _show_outcomes(found: "RebuiltOutcomes", dry_run: bool) -> None:
+    from rich.console import Console
+
     console, would = Console(highlight=False), "would be " if dry_run else ""
     console.print(f"{found.keys:,} keys {would}deleted, {found.kept:,} transactions {would}kept.")
     if dry_run:
@@ -154,8 +167,6 @@ def outcomes(
         left_out = f"{found.unknown:,} of unknown transactions and {found.invalid:,} invalid ones left out"
         console.print(f"{found.applied:,} outcomes applied, {left_out}.")
     console.print("Nothing was changed." if dry_run else "Done: workers may be started.")
-    if json_:
-        print(json.dumps({"dry_run": dry_run} | asdict(found)))
 
 
 def _show_entities(found: "RebuiltEntities", dry_run: bool) -> None:

@@ -153,8 +153,9 @@ def _advice(what: str, row: Mapping[str, Any]) -> tuple[str, str]:
     if what == "entity":
         return f"one of {', '.join(_KINDS)}", "map it: --map entity=merchant, where all rows are of merchants"
     if what == "name":
-        close = get_close_matches(name, _NAMES, 3) or _NAMES
-        return f"one of {', '.join(close)}", "correct it, or declare the feature first (docs/add-a-feature.md)"
+        close = get_close_matches(name, _NAMES, 1)
+        perhaps = f"; perhaps {close[0]}" if close else ""
+        return f"one of {', '.join(_NAMES)}{perhaps}", "correct it, or declare the feature first (docs/add-a-feature.md)"
     if what == "of":
         return f"{_ENTITY_OF[name]}, which {name} is declared of", "correct the entity or the name"
     if what == "id":

@@ -93,7 +93,7 @@ MAX_UNINDEXED_DECISIONS = 50_000  # transactions decided and not yet kept for th
 DEAD_LETTER_WAIT_S = 1.0  # for those of outcomes to be acknowledged; then the outcomes of other partitions go on
 DEAD_LETTER_REST_S = 1.0  # until those that were not taken are tried again
 MIN_DEAD_LETTER_BYTES = 2_048  # where its topic takes less than it did: what says why takes less than this
-OUTCOME_PATIENCE_S = 5.0  # for the transaction of an outcome to be kept; then it is taken for unknown
+OUTCOME_PATIENCE_S = 15.0  # for the transaction of an outcome to be kept; then it is taken for unknown
 
 # Off the answer path
 MAX_WAITING_EVIDENCE_BATCHES = 256

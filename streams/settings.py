@@ -167,6 +167,13 @@ class Settings(BaseSettings):
         le=3_650,
         description="Days that Redis keeps a decided transaction for its outcomes: 210 bytes each, 740 at most.",
     )
+    outcome_patience_s: float = Field(
+        limits.OUTCOME_PATIENCE_S,
+        ge=0,
+        le=600,
+        description="Seconds that an outcome, and what is behind it, waits for its transaction to be decided; then it is "
+        "unknown. Above the session and a take-over.",
+    )
     hash_key: SecretStr = Field(
         SecretStr("assay-development"),
         min_length=1,

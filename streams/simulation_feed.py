@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaProducer
 
-from assay.streams.reading import begin
+from assay.streams.reading import begin, partitions_of
 from assay.streams.simulator import Simulated
 
 TICK_S = 0.01
@@ -42,6 +42,8 @@ async def feed(
     Timestamps are sent as they are: simulate with the same rate, from now on. Ends with the last transaction and does
     not wait for outcomes that are still to come. Raises ServiceError where Kafka is not there.
     """
+    for topic in (transactions_topic, outcomes_topic):
+        await partitions_of(options, topic)  # which says what to do where there is none
     producer = AIOKafkaProducer(**options, acks="all", linger_ms=5)
     await begin(producer, options)
     fed, pending, number = Fed(), list[tuple[float, int, bytes, bytes]](), 0

@@ -255,6 +255,7 @@ class Entities:
         lost = [self._applied.note(call) for call in batch.calls]
         if any(lost):
             log.error("Redis has lost observations that it had taken. Mend: %s", MEND_LOST)
+            self._recover()  # which leaves word of it
 
     def _recover(self) -> asyncio.Task[None]:
         if self._recovery is None or self._recovery.done():

@@ -130,6 +130,7 @@ def environment(services: Running, bundle_path: Path) -> dict[str, str]:
         "ASSAY_REDIS_URL": services.redis_url,
         "ASSAY_REDIS_TIMEOUT_S": "5",  # tests are not about how quick a busy machine is
         "ASSAY_COMMIT_INTERVAL_S": "0.2",
+        "ASSAY_OUTCOME_PATIENCE_S": "5",  # some wait for what never comes
         "ASSAY_TOPIC_PREFIX": f"t{uuid.uuid4().hex[:12]}-",
         "ASSAY_PARTITIONS": str(PARTITIONS),
         "ASSAY_BUNDLE": str(bundle_path),

@@ -14,11 +14,11 @@ import pytest_asyncio
 from faust.types import TP
 from redis.asyncio import Redis, RedisCluster
 
-from assay.agents import waiting_outcomes
 from assay.agents.decided import DecidedBatch
 from assay.agents.learn import Learner
 from assay.deploy.redis_cluster import local_cluster
 from assay.schemas.decision import Action, Tier
+from assay.schemas.limits import OUTCOME_PATIENCE_S
 from assay.streams.metrics import Metrics
 from assay.tables.changes import CHANGED_KINDS
 from assay.tables.digests import OFFLINE
@@ -89,14 +89,17 @@ class Silent:
 class Life:
     """One process with a learner."""
 
+    patience = OUTCOME_PATIENCE_S
+
     def __init__(self, url: str, prefix: str) -> None:
         self.link = FragileLink(url)
         self.keyspace = Keyspace(prefix, "transactions-id", SHARDS)
         self.rows = LearnedRows(self.link, self.keyspace, Keyspace(prefix, "outcomes-id", SHARDS), OFFLINE, EXPIRE_S)
         self.finished = 0
         self.learner = Learner(
-            self.rows, Silent(), Silent(), Metrics(), generation=lambda: GENERATION, finished=self._finish, rest=0.01
-        )
+            self.rows, Silent(), Silent(), Metrics(),
+            generation=lambda: GENERATION, finished=self._finish, rest=0.01, patience=self.patience,
+        )  # fmt: skip
 
     def _finish(self, tp: TP, offset: int) -> None:
         self.finished = offset
@@ -194,7 +197,7 @@ async def known_frauds(redis: Redis, life: Life) -> dict[int, int]:
 async def test_one_that_was_unknown_stays_it_whatever_is_kept_before_it_is_read_again_after_a_crash(
     redis: Redis, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_outcomes, "OUTCOME_PATIENCE_S", 0.0)
+    monkeypatch.setattr(Life, "patience", 0.0)
     lives = 0
     for killed_at, late in product(range(1, 7), (False, True)):
         prefix = f"{topic_prefix}{killed_at}-{late}"
@@ -215,7 +218,7 @@ async def test_one_that_was_unknown_stays_it_whatever_is_kept_before_it_is_read_
 async def test_marks_of_unknown_outcomes_go_by_themselves(
     redis: Redis, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_outcomes, "OUTCOME_PATIENCE_S", 0.0)
+    monkeypatch.setattr(Life, "patience", 0.0)
     life = Life(redis_url, topic_prefix)
     life.decide([1, 2])
     await life.live(0, len(OUTCOMES))

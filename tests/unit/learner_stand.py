@@ -83,6 +83,7 @@ class Stand:
             clock=self.clock,
             monotonic=self.clock,
         )
+        self.hear()  # so that it knows the generation
 
     def restarted(self) -> "Stand":
         return Stand(self.rows)

@@ -29,10 +29,10 @@ def test_every_feature_is_on_the_page_once() -> None:
 
 
 def shown(*arguments: str) -> tuple[str, dict[str, Any]]:
+    """What is said to people, and to machines: to those alone on stdout."""
     done = CliRunner().invoke(cli.app, ["features", *arguments, "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    *lines, last = done.stdout.splitlines()
-    return "\n".join(lines), json.loads(last)
+    return done.stderr, json.loads(done.stdout)
 
 
 def test_without_kafka_the_list_is_shown_and_a_note_says_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

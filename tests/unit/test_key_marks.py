@@ -207,9 +207,10 @@ async def test_the_doctor_says_that_a_worker_found_windows_missing_until_they_ar
     assert (await redis_lost(settings)).state is State.OK
     await redis.delete(*[key async for key in redis.scan_iter(f"{{{place.prefix}:*")])
     await observe(entities, 2)
-    await observe(entities, 3)  # with which word of it goes out
-    await entities.close()
+    assert entities._recovery is not None
+    await entities._recovery
     found = await redis_lost(settings)
+    await entities.close()
     assert (found.state, "assay rebuild entities" in found.mend) == (State.FAIL, True)
 
 

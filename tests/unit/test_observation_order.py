@@ -67,6 +67,12 @@ def test_an_older_entity_whose_row_was_made_anew_from_the_topic_goes_on_in_order
     assert (order.positions.tolist(), order.miscounts) == ([0, 1, 2, 3, 4], [])
 
 
+@pytest.mark.parametrize("numbers", [[1, 2, 3, 4, 5, 1, 2, 8, 9], [1, 2, 3, 1, UNKNOWN, 6]])
+def test_what_was_made_anew_from_the_topic_after_a_loss_is_no_second_one(numbers: list[int]) -> None:
+    [(_, number, _)] = miscounts(numbers)
+    assert number == 1
+
+
 def test_an_entity_that_was_forgotten_is_none() -> None:
     assert miscounts([1001, 1002, 1003, 1, 2], unseen_before=3) == []
     assert miscounts([1, 2, 3, 1, 2], unseen_before=3) == []

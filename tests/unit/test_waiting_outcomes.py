@@ -6,6 +6,7 @@ from itertools import pairwise
 from faust.types import TP
 
 from assay.agents.waiting_outcomes import Waiting, WaitingOutcomes
+from assay.schemas.limits import OUTCOME_PATIENCE_S
 
 from .learner_stand import Clock, fetched
 
@@ -13,7 +14,7 @@ MOST = 4
 
 
 def waiting(partitions: int, each: int) -> WaitingOutcomes:
-    found = WaitingOutcomes(Clock(), Clock())
+    found = WaitingOutcomes(Clock(), Clock(), OUTCOME_PATIENCE_S)
     for partition in range(partitions):
         more(found, partition, each)
     return found
