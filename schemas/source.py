@@ -12,6 +12,8 @@ BEYOND_HORIZON_HEADER = "assay-beyond-horizon"  # 1: the id is known, its decisi
 ORIGIN_HEADER = "assay-origin"  # of a re-keyed copy and what is made from it: which record it was, and when it was appended
 WITHHELD_HEADER = "assay-withheld"  # of a copy without what held a card number: where that was, and a digest of the record
 
+_MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1  # as Kafka counts partitions; offsets and milliseconds
+
 OutRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
 """Key, value and headers of a record to be written."""
 
@@ -70,7 +72,10 @@ class Source(NamedTuple):
         topic, partition, offset = header.decode().rsplit(":", 2)
         if not (topic and partition.isdecimal() and offset.isdecimal()):
             raise ValueError("not topic:partition:offset")
-        return cls(topic, int(partition), int(offset))
+        source = cls(topic, int(partition), int(offset))
+        if source.partition > _MAX_INT32 or source.offset > _MAX_INT64:
+            raise ValueError("no partition or offset of Kafka's")
+        return source
 
 
 class Origin(NamedTuple):
@@ -93,9 +98,15 @@ class Origin(NamedTuple):
     def parse(cls, header: bytes) -> Self:
         """What `header()` wrote. Raises ValueError for anything else."""
         source, _, appended_ms = header.rpartition(b":")
+        if not appended_ms.isdigit() or int(appended_ms) > _MAX_INT64:
+            raise ValueError("not topic:partition:offset:milliseconds")
         return cls(Source.parse(source), int(appended_ms))
 
 
 def origin_of(record: SourceRecord) -> Origin | None:
-    """Which record a copy was made from; None for what is no copy. Raises ValueError: then it is none of ours."""
-    return next((Origin.parse(value) for name, value in reversed(record.headers) if name == ORIGIN_HEADER and value), None)
+    """Which record a copy was made from; None for what is none of our copies, whatever its header says."""
+    value = next((value for name, value in reversed(record.headers) if name == ORIGIN_HEADER and value), b"")
+    try:
+        return Origin.parse(value)
+    except ValueError:
+        return None

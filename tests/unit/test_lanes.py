@@ -118,6 +118,14 @@ async def test_what_was_copied_and_not_committed_is_left_out_whatever_lies_betwe
     assert lane.next == 9
 
 
+async def test_a_stranger_among_the_copies_stops_nobody(taken: Any) -> None:
+    stranger = ConsumerRecord(COPIES, 0, 0, MS + 9, 0, b"u", b"{}", None, 0, 0, (("assay-origin", b"whatever"),))
+    lane, publisher = await taken(stranger, copied(0, 1, Source(*SOURCE, 5)))
+    await lane.go_on(5, 0, 7, first_append)
+    await lane.copy([incoming(5), incoming(6)])
+    assert [value for values in publisher.published.values() for value in values] == [b'{"user_id":"u-6"}']
+
+
 async def test_where_nothing_is_committed_it_begins_at_the_beginning(taken: Any) -> None:
     lane, _ = await taken()
     await lane.go_on(None, 3, 9, first_append)

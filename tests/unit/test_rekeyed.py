@@ -14,7 +14,7 @@ from assay.schemas.decode import Decoded, decode
 from assay.schemas.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES
 from assay.schemas.refusal import Refusal, RefusalCode, dead_letter, error_reply
 from assay.schemas.rekeyed import Copy, copy_of
-from assay.schemas.source import Origin, Source, SourceRecord
+from assay.schemas.source import Origin, Source, SourceRecord, origin_of
 from assay.streams.lanes import appended_ms
 from assay.streams.publisher import FENCE
 from assay.streams.settings import Settings
@@ -130,6 +130,21 @@ def test_a_dead_letter_of_a_copy_names_its_record_and_says_where_it_was_read() -
 def test_an_origin_is_read_as_it_was_written(topic: str, partition: int, offset: int, ms: int) -> None:
     origin = Origin(Source(topic, partition, offset), ms)
     assert Origin.parse(origin.header()) == origin
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"", b"transactions", b"transactions:3:41", b"transactions:3:41:-1", b"transactions:3:41:x", b"transactions:x:41:1",
+        b":::", b"\xff:3:41:1", b"transactions:%d:41:1" % 2**31, b"transactions:3:%d:1" % 2**63,
+        b"transactions:3:41:%d" % 2**63, b"transactions:3:41:" + b"1" * 5_000,
+    ],
+)  # fmt: skip
+def test_what_names_no_record_is_no_copy_and_its_dead_letter_names_itself(header: bytes) -> None:
+    [refusal] = decode([record(b"no JSON", (("assay-origin", header),))]).refusals
+    assert origin_of(refusal.record) is None
+    letter = dict(dead_letter(refusal, 10**6, HASH_KEY, rekeyed=True)[2])
+    assert letter["kafka_dlt-original-offset"] == struct.pack(">q", 41)
 
 
 def test_a_copy_gets_the_time_of_its_record_and_a_fence_its_own() -> None:
