@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import NoReturn
 
-from assay.schemas.errors import AssayError
+from assay.schemas.errors import AssayError, ChangelogError, TopologyError
 
-EXIT_NOT_STARTED = 2  # as the command line does for what its user can mend
+EXIT_NOT_STARTED = 2  # as the command line does for what somebody has to mend
 EXIT_UNCOMMITTED = 70  # EX_SOFTWARE: a supervisor restarts the worker, and the next owner repeats what is not committed
 
 log = logging.getLogger("assay.worker")
@@ -20,12 +20,16 @@ instead: ContextVar[Callable[[str, BaseException | None], NoReturn]] = ContextVa
 
 
 def end_process(reason: str, error: BaseException | None = None) -> NoReturn:
-    """End at once, uncommitted, saying why. No clean-up: whatever is still buffered must not leave the process."""
+    """End at once, uncommitted, saying why. No clean-up: whatever is still buffered must not leave the process.
+
+    What a restart can't mend, since what is stored is not what the settings and topics say, ends as if it had not started.
+    """
     if (end := instead.get(None)) is not None:
         end(reason, error)
-    log.critical("ending: %s", reason, exc_info=error)
+    to_mend = isinstance(error, TopologyError | ChangelogError)
+    log.critical("ending: %s", reason, exc_info=None if to_mend else error)
     why = reason if error is None else f"{reason}: {error}"
-    _exit(f"assay: worker ends, uncommitted: {why}", EXIT_UNCOMMITTED)
+    _exit(f"assay: worker ends, uncommitted: {why}", EXIT_NOT_STARTED if to_mend else EXIT_UNCOMMITTED)
 
 
 def refuse_to_start(error: AssayError) -> NoReturn:

@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError
 
-from assay.streams.ending import EXIT_UNCOMMITTED
+from assay.streams.ending import EXIT_NOT_STARTED
 
 from .topics import Topics
 from .worker_process import WorkerProcess
@@ -64,5 +64,5 @@ class Deployment:
         except TimeoutError:
             await asyncio.to_thread(self.worker.stop)
             raise AssertionError(f"it was not refused:\n{self.worker.log[before:]}") from None
-        assert self.worker.status == EXIT_UNCOMMITTED, self.worker.log[before:]
+        assert self.worker.status == EXIT_NOT_STARTED, self.worker.log[before:]
         return self.worker.log[before:].strip().splitlines()[-1]

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import orjson
+import pytest
 
 from assay.streams.ending import EXIT_NOT_STARTED, EXIT_UNCOMMITTED
 
@@ -28,6 +29,14 @@ def test_the_reason_and_its_traceback_are_logged_before_the_process_is_gone() ->
     entry = orjson.loads(logged)
     assert (entry["event"], entry["level"]) == ("ending: a micro-batch failed", "critical")
     assert "ValueError: no such column" in entry["exception"]
+
+
+@pytest.mark.parametrize("kind", ["TopologyError", "ChangelogError"])
+def test_what_a_restart_does_not_mend_ends_as_what_somebody_has_to_mend(kind: str) -> None:
+    status, [logged, line] = ended(f"end_process('partitions are not ours', {kind}('another topic', mend='rebuild'))")
+    assert status == EXIT_NOT_STARTED
+    assert line == "assay: worker ends, uncommitted: partitions are not ours: another topic. Mend: rebuild"
+    assert "exception" not in orjson.loads(logged)
 
 
 def test_what_keeps_a_worker_from_starting_is_one_line() -> None:
