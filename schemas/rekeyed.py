@@ -44,22 +44,30 @@ def copy_of(record: SourceRecord, hash_key: bytes, mapped: Mapped | None = None)
     except Refused as refused:
         if refused.code is RefusalCode.CARD_NUMBER:
             withheld = b"%b %b" % (refused.field.encode(), record_digest(record, hash_key))
-            kept = [] if refused.field == "headers" else headers
-            return Copy(None, None, b"", [*kept, (WITHHELD_HEADER, withheld), origin], record.timestamp)
+            ours = [(WITHHELD_HEADER, withheld), origin]
+            kept = headers if refused.field != "headers" and _fit([*headers, *ours]) else []
+            return Copy(None, None, b"", [*kept, *ours], record.timestamp)
         key = record.key if record.key is None else record.key[: MAX_KEY_BYTES + 1]
         return Copy(None, key, record.value[: MAX_VALUE_BYTES + 1], [*_cut(headers), origin], record.timestamp)
     return Copy(user, record.key if user is None else user, record.value, [*headers, origin], record.timestamp)
 
 
+def _fit(headers: Headers) -> bool:
+    """Whether whoever scores the copy will read them (`schemas.headers`): names have a byte between them."""
+    names = sum(len(name.encode(errors="surrogatepass")) for name, _ in headers)
+    return max(names + len(headers) - 1, names + sum(len(value or b"") for _, value in headers)) <= MAX_HEADER_BYTES
+
+
 def _cut(headers: Headers) -> Headers:
     """As many as are within their bound, and so much of the next one that they are beyond it, as they were."""
-    room = MAX_HEADER_BYTES + 1
+    room, room_of_names = MAX_HEADER_BYTES + 1, MAX_HEADER_BYTES + 1
     kept: Headers = []
     for name, value in headers:
-        if room <= 0:
+        if room <= 0 or room_of_names < 0:
             break
         name = name[:room]
         value = value if value is None else value[: max(0, room - len(name))]
         kept.append((name, value))
         room -= len(name) + len(value or b"")
+        room_of_names -= len(name) + 1
     return kept

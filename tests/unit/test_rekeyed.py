@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.deploy.acls import Role, acls
 from assay.schemas.decode import Decoded, decode
-from assay.schemas.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES
+from assay.schemas.limits import LEAST_TOPIC_BYTES, MAX_HEADER_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES
 from assay.schemas.refusal import Refusal, RefusalCode, dead_letter, error_reply
 from assay.schemas.rekeyed import Copy, copy_of
 from assay.schemas.source import Origin, Source, SourceRecord, origin_of
@@ -109,13 +110,23 @@ def test_i7_nobody_else_can_say_what_a_withheld_record_was() -> None:
         (record(b"v" * (4 * MAX_VALUE_BYTES)), "value"),
         (record(body(), key=b"k" * (4 * MAX_KEY_BYTES)), "key"),
         (record(body(), (("h" * MAX_HEADER_BYTES, b"v" * MAX_HEADER_BYTES), ("x", b"y" * MAX_HEADER_BYTES))), "headers"),
+        (record(body(), [("", b"")] * 400_000), "headers"),
+        (record(body(), [("", None)] * 400_000), "headers"),
+        (record(body(), [("n", b"v")] * (MAX_HEADER_BYTES // 2 + 1)), "headers"),
     ],
 )
 def test_what_is_too_large_is_cut_and_still_too_large(original: SourceRecord, field: str) -> None:
     copy = copy_of(original, HASH_KEY)
     refusal = refused(copy)
     assert (refusal.code, refusal.field) == (RefusalCode.TOO_LARGE, field)
-    assert len(repr(copy)) < MAX_VALUE_BYTES + MAX_KEY_BYTES + MAX_HEADER_BYTES + 1_000
+    assert DefaultRecordBatchBuilder.estimate_size_in_bytes(copy.key, copy.value, copy.headers) < LEAST_TOPIC_BYTES
+
+
+@pytest.mark.parametrize("header", [("", b""), ("x", b"x" * 100)])
+def test_i7_what_is_withheld_takes_no_heap_of_headers_along(header: Any) -> None:
+    copy = copy_of(record(body(instrument={"id": CARD}), [header] * 100_000), HASH_KEY)
+    assert len(copy.headers) == 2
+    assert refused(copy).code is RefusalCode.CARD_NUMBER
 
 
 def test_a_dead_letter_of_a_copy_names_its_record_and_says_where_it_was_read() -> None:
