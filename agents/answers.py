@@ -256,7 +256,7 @@ class Answers:
         if not self._said.refused(refusal.source):
             letter = dead_letter(refusal, self._dead_letter_bytes, self._hash_key, rekeyed=self._rekeyed)
             prepared.dead_letters.setdefault(refusal.source.partition, []).append(letter)
-        if refusal.address is not None and (reply := error_reply(refusal, self._type_id)) is not None:
+        if refusal.address is not None and (reply := error_reply(refusal, self._type_id, rekeyed=self._rekeyed)) is not None:
             prepared.replies.append((refusal.address, reply))
         self._metrics.dead_letters.labels(refusal.code).inc()
         log.warning("refused", extra={"code": refusal.code, "field": refusal.field, "source": refusal.source.header().decode()})

@@ -101,6 +101,7 @@ class Core:
             metrics,
             signed,
             mapped,
+            rekeyed=settings.rekey,
         )
         self._continuity = Continuity(ports.source.holds_records)
         self.flow = Flow(scorer.score, waiting, self._continuity, settings, metrics)

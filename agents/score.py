@@ -51,8 +51,10 @@ class Scorer:
         metrics: Metrics,
         signed: Signed | None = None,
         mapped: Mapped | None = None,
+        *,
+        rekeyed: bool = False,
     ) -> None:
-        self._signed, self._mapped = signed, mapped
+        self._signed, self._mapped, self._rekeyed = signed, mapped, rekeyed
         self._said, self._profiles, self._entities, self._in_force = said, profiles, entities, in_force
         self._answers, self._evidence, self._memory, self._metrics = answers, evidence, memory, metrics
         self._limits = limits
@@ -64,7 +66,7 @@ class Scorer:
         began_ns = time.time_ns()
         self._metrics.batch_size.observe(len(batch.records))
         with self._metrics.timed("decode"):
-            decoded = decode(batch.records, signed=self._signed, mapped=self._mapped)  # 1
+            decoded = decode(batch.records, signed=self._signed, mapped=self._mapped, rekeyed=self._rekeyed)  # 1
             if self._said:
                 decoded = self._said.without_refused(decoded)
         with self._metrics.timed("recall"):

@@ -71,12 +71,15 @@ def decode(
     card_number_exempt: frozenset[str] = frozenset(),
     signed: Signed | None = None,
     mapped: Mapped | None = None,
+    *,
+    rekeyed: bool = False,
 ) -> Decoded:
     """Read and validate records.
 
     `card_number_exempt` names fields by their path ("merchant.id", "attributes.order") and headers whose numbers may look
     like card numbers; a record's key goes with "user_id". `signed` is asked of what is a transaction.
-    `mapped` makes transactions of what comes in another shape.
+    `mapped` makes transactions of what comes in another shape. `rekeyed`: the records are copies, whose headers say where they
+    came from and what was withheld; in any others a caller would have made that up.
     """
     opened: list[tuple[int, SourceRecord, Envelope, Reader]] = []
     bodies: list[object] = []
@@ -87,7 +90,7 @@ def decode(
             tombstones += 1
             continue
         try:
-            envelope = read_headers(record.headers, record.timestamp)
+            envelope = read_headers(record.headers, record.timestamp, rekeyed=rekeyed)
             body, reader = _open(record, record.value, envelope, card_number_exempt, mapped)
         except Refused as refused:
             worst = _worst(record, refused, card_number_exempt)
@@ -204,21 +207,34 @@ def _check_card_number(record: SourceRecord, body: object, address: ReplyAddress
             found = "value"
     elif (path := path_of_card_number(texts(body, exempt))) is not None:
         found = path if path in _EXPECTED else path.split(".", 1)[0] if path.startswith("attributes") else "value"
-    for name, written in record.headers:
-        text = name.encode(errors="replace") + b"\n" + (written or b"")
-        if name not in exempt and unread_holds_card_number(text):
-            found, address = "headers", None  # what a reply would echo
+    if _headers_hold_card_number(record, exempt):
+        found, address = "headers", None  # what a reply would echo
     if found is not None:
         raise Refused(RefusalCode.CARD_NUMBER, found, TOKEN_EXPECTED, address)
 
 
+def _headers_hold_card_number(record: SourceRecord, exempt: frozenset[str]) -> bool:
+    return any(
+        unread_holds_card_number(name.encode(errors="replace") + b"\n" + (written or b""))
+        for name, written in record.headers
+        if name not in exempt
+    )
+
+
 def _worst(record: SourceRecord, refused: Refused, exempt: frozenset[str]) -> Refused:
-    """Why a record is refused whose body was not searched: a dead letter keeps it, so it is searched now."""
-    if refused.code is not RefusalCode.CARD_NUMBER:
-        try:
-            _check_card_number(record, _NOTHING, refused.address, exempt)
-        except Refused as worse:
-            return worse
+    """Why a record is refused whose body was not searched: a dead letter keeps it, so it is searched now.
+
+    Where a card number was found before all was searched, another one may stand in what a reply would echo; and a copy says
+    where it was, of which only our own names are passed on.
+    """
+    if refused.code is RefusalCode.CARD_NUMBER:
+        if _headers_hold_card_number(record, exempt):
+            return Refused(refused.code, "headers", TOKEN_EXPECTED)
+        return refused if refused.field in _PLACES else Refused(refused.code, "value", TOKEN_EXPECTED, refused.address)
+    try:
+        _check_card_number(record, _NOTHING, refused.address, exempt)
+    except Refused as worse:
+        return worse
     return refused
 
 
@@ -281,3 +297,4 @@ def _descriptions(model: type[BaseModel], path: str = "") -> dict[str, str]:
 
 
 _EXPECTED = _descriptions(Transaction)
+_PLACES = frozenset({*_EXPECTED, "attributes", "headers", "key", "value"})

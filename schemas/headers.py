@@ -49,7 +49,13 @@ _DEADLINES = {
     EXPIRY_HEADER: "RFC 3339 with an offset",
 }
 TRACE_HEADERS = ("traceparent", "tracestate")
-PASSED_ON = (*TRACE_HEADERS, ORIGIN_HEADER)  # from a transaction to its answers, as they came
+
+
+def passed_on(*, rekeyed: bool) -> tuple[str, ...]:
+    """From a transaction to its answers, as they came; an origin only of a copy, since else a caller made it up."""
+    return (*TRACE_HEADERS, ORIGIN_HEADER) if rekeyed else TRACE_HEADERS
+
+
 NEST_DISPOSED: Header = ("kafka_nest-is-disposed", b"\x00")  # NestJS completes a request only with it
 
 _MAX_PARTITION = 2**31 - 1
@@ -122,7 +128,7 @@ class _Plan(NamedTuple):
 
 
 @lru_cache(MAX_CACHED_HEADER_FORMS)
-def _plan(names: tuple[str, ...]) -> _Plan:
+def _plan(names: tuple[str, ...], rekeyed: bool) -> _Plan:  # a cached call is dearer with names
     text = "\n".join(names).encode(errors="surrogatepass")
     if len(text) > MAX_HEADER_BYTES:  # and so it is not kept: what is raised is not cached
         raise _too_large()
@@ -145,18 +151,23 @@ def _plan(names: tuple[str, ...]) -> _Plan:
         at(own.partition),
         at(CONTENT_TYPE_HEADER),
         at(EXPLAIN_HEADER),
-        at(WITHHELD_HEADER),
-        tuple(last[name] for name in PASSED_ON if name in last),
+        at(WITHHELD_HEADER if rekeyed else None),
+        tuple(last[name] for name in passed_on(rekeyed=rekeyed) if name in last),
         tuple(last[name] for name in _DEADLINES if name in last),
     )
 
 
-def read_headers(headers: Sequence[tuple[str, bytes | None]], appended_ms: int) -> Envelope:
-    """What a record's headers say; `appended_ms` is its append time. Raises Refused, with the address if it is usable."""
+def read_headers(headers: Sequence[tuple[str, bytes | None]], appended_ms: int, *, rekeyed: bool = False) -> Envelope:
+    """What a record's headers say. Raises Refused, with the address if it is usable.
+
+    Args:
+        appended_ms: its append time.
+        rekeyed: it is a copy: what only the step before may say counts.
+    """
     if not headers:
         return Envelope(None, None, appended_ms + DEFAULT_DEADLINE_MS, [], b"", False, b"")
     names, values = zip(*headers)  # noqa: B905  # pairs
-    plan = _plan(names)
+    plan = _plan(names, rekeyed)
     (
         name_text, dialect, at_correlation, at_topic, at_partition, at_content_type, at_explain, at_withheld, at_trace,
         at_deadlines,

@@ -7,7 +7,7 @@ from typing import Final
 
 import orjson
 
-from assay.schemas.headers import ERROR_TYPE, PASSED_ON, Header, ReplyAddress, reply_headers
+from assay.schemas.headers import ERROR_TYPE, Header, ReplyAddress, passed_on, reply_headers
 from assay.schemas.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES
 from assay.schemas.refused import RefusalCode
 from assay.schemas.source import SOURCE_HEADER, WITHHELD_HEADER, Origin, OutRecord, Source, SourceRecord, origin_of
@@ -81,8 +81,9 @@ def dead_letter(refusal: Refusal, topic_limit: int, hash_key: bytes | None = Non
     return key, value if value is None else value[: max(0, left)], [*headers, *why]
 
 
-def error_reply(refusal: Refusal, type_id: bytes | None = None) -> OutRecord | None:
-    """What the caller gets, at `refusal.address`; None where it gave no usable address. `type_id`: see `headers`.
+def error_reply(refusal: Refusal, type_id: bytes | None = None, *, rekeyed: bool = False) -> OutRecord | None:
+    """What the caller gets, at `refusal.address`; None where it gave no usable address. `type_id`: see `headers`;
+    `rekeyed`: see `dead_letter`.
 
     NestJS throws the value of `kafka_nest-err`; Spring raises with a `replyErrorChecker` that looks for `assay-error`; who
     checks nothing reads a review.
@@ -92,7 +93,7 @@ def error_reply(refusal: Refusal, type_id: bytes | None = None) -> OutRecord | N
     error = {"code": refusal.code, "message": refusal.message, "field": refusal.field}
     body = {"action": "review", "tier": "refused", "error": error, "transaction_id": refusal.transaction_id}
     withheld = refusal.code is RefusalCode.CARD_NUMBER
-    trace = [] if withheld else _trace(refusal.record)
+    trace = [] if withheld else _trace(refusal.record, passed_on(rekeyed=rekeyed))
     key = refusal.record.key
     if withheld or len(key or b"") > MAX_KEY_BYTES:  # a reply that a topic does not take costs others theirs
         key = None
@@ -122,8 +123,8 @@ def _withheld_digest(record: SourceRecord) -> bytes:
     return next((value.partition(b" ")[2] for name, value in record.headers if name == WITHHELD_HEADER and value), b"")
 
 
-def _trace(record: SourceRecord) -> list[Header]:
-    last = {name: value for name, value in record.headers if name in PASSED_ON and value is not None}
+def _trace(record: SourceRecord, names: tuple[str, ...]) -> list[Header]:
+    last = {name: value for name, value in record.headers if name in names and value is not None}
     return list(last.items())
 
 

@@ -258,6 +258,19 @@ def test_a_card_number_beside_the_body_is_refused(headers: Any, key: bytes, fiel
     assert CARD not in repr(out)
 
 
+@pytest.mark.parametrize(
+    ("value", "content_type"),
+    [
+        (b"\x9a\x06\x10" + CARD.encode(), b"application/protobuf"),  # an unknown field
+        (b'{"specversion":"1.0","subject":"%b","data":{}}' % CARD.encode(), b"application/cloudevents+json"),
+    ],
+)
+def test_i7_a_card_number_in_the_body_does_not_hide_one_that_a_reply_would_echo(value: bytes, content_type: bytes) -> None:
+    headers = [("reply-to", b"shop.reply"), ("correlation-id", CARD.encode()), ("content-type", content_type)]
+    refused = refusal(value, headers)
+    assert (refused.code, refused.field, refused.address) == (RefusalCode.CARD_NUMBER, "headers", None)
+
+
 def test_a_declared_field_may_look_like_a_card_number() -> None:
     exempt = frozenset({"user_id", "merchant.id", "attributes.order", "x-order"})
     sent = body(user_id=CARD, merchant={"id": CARD}, attributes={"order": CARD})

@@ -45,7 +45,7 @@ def scored(copy: Copy) -> Decoded:
     read = ConsumerRecord(
         "transactions-by-user", 1, 7, copy.appended_ms, 0, copy.key, copy.value, None, 0, 0, tuple(copy.headers)
     )  # fmt: skip
-    return decode([read])
+    return decode([read], rekeyed=True)
 
 
 def refused(copy: Copy) -> Refusal:
@@ -100,8 +100,31 @@ def test_i7_what_holds_a_card_number_is_withheld_and_refused_as_it_would_have_be
 
 
 def test_i7_nobody_else_can_say_what_a_withheld_record_was() -> None:
-    forged = decode([record(body(), (("assay-withheld", b"value " + CARD.encode()),))]).refusals
-    assert CARD not in repr([dead_letter(refusal, 10**6, HASH_KEY) for refusal in forged])
+    forged = record(body(), (("assay-withheld", b"value x"),))
+    assert len(decode([forged]).requests) == 1
+    assert scored(copy_of(forged, HASH_KEY)).refusals == []
+
+
+def test_i7_where_a_card_number_was_is_said_in_our_own_words_only() -> None:
+    [refusal] = decode([record(b"", (("assay-withheld", b"secret x"), *REPLY))], rekeyed=True).refusals
+    assert (refusal.code, refusal.field) == (RefusalCode.CARD_NUMBER, "value")
+    assert refusal.address is not None
+
+
+def test_i7_a_card_number_among_the_headers_of_what_was_withheld_is_never_echoed() -> None:
+    [refusal] = decode([record(b"", (("assay-withheld", CARD.encode()), *REPLY))], rekeyed=True).refusals
+    assert (refusal.field, refusal.address) == ("headers", None)
+
+
+def test_what_callers_say_of_origins_goes_no_further() -> None:
+    named = record(body(), (*REPLY, ("assay-origin", b"elsewhere:0:0:1"), ("traceparent", b"00-x")))
+    assert [request.trace for request in decode([named]).requests] == [[("traceparent", b"00-x")]]
+    [refusal] = decode([record(b"{", named.headers)]).refusals
+    reply, of_a_copy = error_reply(refusal), error_reply(refusal, rekeyed=True)
+    assert reply is not None
+    assert of_a_copy is not None
+    assert "assay-origin" not in dict(reply[2])
+    assert "assay-origin" in dict(of_a_copy[2])
 
 
 @pytest.mark.parametrize(
