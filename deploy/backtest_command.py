@@ -27,6 +27,7 @@ from assay.deploy.history_options import (
 if TYPE_CHECKING:
     from assay.models.history import History
     from assay.models.judge import Judge
+    from assay.models.rules import Rules
 
 LEAST_WIDTH = 120  # a narrower terminal wraps lines, which is better than names cut off
 TEXTS = ("", "transaction_id", "user_id", "currency")  # columns of a table that are no numbers
@@ -40,7 +41,9 @@ def backtest(
         ),
     ],
     model: Annotated[Path | None, typer.Option("--model", help="The changed bundle; else that of the settings.")] = None,
-    rules: Annotated[Path | None, typer.Option("--rules", help="The changed rules (YAML); else those of the settings.")] = None,
+    rules: Annotated[
+        Path | None, typer.Option("--rules", help="The changed rules (YAML), all of them; else those of the settings.")
+    ] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Also write a page that needs nothing else.")] = None,
     examples: Annotated[int, typer.Option("--examples", min=0, help="Changed transactions to show: those of most money.")] = 20,
     outcomes: OutcomesFile = None,
@@ -107,6 +110,7 @@ def backtest(
         }  # fmt: skip
         summary = _run(history, now, changed, outcomes, examples, options)
     summary |= {"left_out": left_out, "what": {"before": _named(now), "after": _named(changed)}}
+    summary["rules"] = rules_changed(now.rules, changed.rules)
     _show(summary)
     if html is not None:
         from assay.models.comparison_page import page
@@ -162,6 +166,16 @@ def _run(
     return found.summary(fraud[first:], labelled[first:], days, now.bundle.manifest.costs, first)
 
 
+def rules_changed(before: "Rules", after: "Rules") -> dict[str, list[str]]:
+    """Ids of the rules that are only in one of the two, or say something else: a file stands for all rules, not for more."""
+    was, now = ({rule.id: (rule.when, rule.then, rule.list) for rule in each.rules} for each in (before, after))
+    return {
+        "added": [each for each in now if each not in was],
+        "removed": [each for each in was if each not in now],
+        "changed": [each for each in now if each in was and now[each] != was[each]],
+    }
+
+
 def _named(judge: "Judge") -> dict[str, str]:
     return {"bundle": judge.bundle.version, "rules": judge.rules.digest}
 
@@ -175,6 +189,9 @@ def _show(summary: dict[str, Any]) -> None:
 
     console = Console(highlight=False, soft_wrap=True, width=max(LEAST_WIDTH, Console().width))
     console.print(what_was_judged(summary))
+    for what, ids in summary["rules"].items():
+        if ids:
+            console.print(f"rules {what}: {', '.join(ids)}", markup=False)
     for rows in (shares(summary), summary["changed"], summary["examples"]):
         if rows:
             grid = Table(box=None, pad_edge=False)

@@ -42,6 +42,8 @@ def test_a_change_of_rules_alone_changes_what_the_rule_names(history: Path, bund
     assert found["what"]["before"]["bundle"] == found["what"]["after"]["bundle"]
     assert sum(one["transactions"] for one in found["changed"]) + found["before"]["declined"] >= found["after"]["declined"]
     assert {one["after"] for one in found["changed"]} == {"decline"}
+    assert len(found["rules"]["added"]) == 1
+    assert "large_amount" in found["rules"]["removed"]  # a file of one rule has that rule alone
 
 
 def test_the_deployed_rules_and_models_again_change_nothing(history: Path, bundle_path: Path, tmp_path: Path) -> None:
@@ -49,6 +51,7 @@ def test_the_deployed_rules_and_models_again_change_nothing(history: Path, bundl
     found = summary("--model", tmp_path / "copy", "--from", history, bundle=bundle_path)
     assert found["changed"] == []
     assert found["before"] == found["after"]
+    assert not any(found["rules"].values())
 
 
 def test_a_page_is_written(history: Path, bundle_path: Path, tmp_path: Path) -> None:
