@@ -21,6 +21,7 @@ from assay.streams.metrics import Metrics
 from assay.streams.settings import Settings
 
 USER, PRODUCER = "user", "producer"
+SET_BACK_MS = 60_000  # so much back in time, and the clock of a partition was set back
 # A rule of a rules file can't have such an id: what is over a limit is told by `rules` of its decision.
 RULES = {USER: ("limit:user",), PRODUCER: ("limit:producer",)}
 REASONS = {
@@ -48,21 +49,30 @@ class Buckets:
 
     def has(self, key: bytes, at_ms: int) -> bool:
         """Whether there is a token for this key at this time."""
-        return self._full_at_us.get(key, 0) - at_ms * 1_000 <= self._most_us
+        return self._short_us(key, at_ms * 1_000) <= self._most_us
 
     def take(self, key: bytes, at_ms: int) -> bool:
         """Take one, if there is one."""
         now_us = at_ms * 1_000
-        full_at_us = max(now_us, self._full_at_us.get(key, 0))
-        if full_at_us - now_us > self._most_us:
+        short_us = self._short_us(key, now_us)
+        if short_us > self._most_us:
             return False
-        self._full_at_us[key] = full_at_us + self._interval_us
+        self._full_at_us.pop(key, None)  # the first are those that were not used for longest
+        self._full_at_us[key] = now_us + short_us + self._interval_us
         if len(self._full_at_us) > limits.MAX_BUCKETS:
             self._forget(now_us)
         return True
 
+    def _short_us(self, key: bytes, now_us: int) -> int:
+        """How long until its bucket is full: never longer than an empty one takes, also when the clock was set back."""
+        short_us = max(0, self._full_at_us.get(key, 0) - now_us)
+        if short_us > self._most_us + self._interval_us:
+            short_us = self._most_us + self._interval_us
+            self._full_at_us[key] = now_us + short_us
+        return short_us
+
     def _forget(self, now_us: int) -> None:
-        """Those that are full again, without loss; where too few are, the oldest half of all as well."""
+        """Those that are full again, without loss; where too few are, also those that were not used for longest."""
         left = {key: at_us for key, at_us in self._full_at_us.items() if at_us > now_us}
         if len(left) > limits.MAX_BUCKETS // 2:
             left = dict(list(left.items())[-(limits.MAX_BUCKETS // 2) :])
@@ -84,19 +94,22 @@ class Limits:
         self._action = Action(settings.limited_action)
         self._users: dict[int, Buckets] = {}
         self._producers: dict[int, Buckets] = {}
+        self._latest_ms: dict[int, int] = {}  # by partition
 
     def begin(self) -> None:
         """Partitions were taken over: their buckets begin full."""
         self._users.clear()
         self._producers.clear()
+        self._latest_ms.clear()
 
     def mark(self, recalled: Recalled, records: Sequence[SourceRecord]) -> None:
         """Take those that are over a limit out of what is to be judged. `records` are those that the requests came from."""
         producers = _named(records, self._settings.producer_header) if self._settings.producer_rate else {}
         positions, kinds = [], []
         for position in np.flatnonzero(recalled.fresh).tolist():
-            source, at_ms = recalled.requests[position].source, recalled.requests[position].appended_ms
-            kind = self._over(source.partition, recalled.requests[position].user, producers.get(source[1:], b""), at_ms)
+            request = recalled.requests[position]
+            source, at_ms = request.source, self._now(request.source.partition, request.appended_ms)
+            kind = self._over(source.partition, request.user, producers.get(source[1:], b""), at_ms)
             if kind is not None and recalled.judged[position]:  # else a former owner has said something else, which stands
                 positions.append(position)
                 kinds.append(kind)
@@ -105,6 +118,14 @@ class Limits:
             recalled.judged = recalled.judged.copy()
             recalled.judged[positions] = False
             recalled.judged_requests = [recalled.requests[i] for i in np.flatnonzero(recalled.judged).tolist()]
+
+    def _now(self, partition: int, at_ms: int) -> int:
+        """The partition's time: it stands still while times go back a little, as leaders' clocks and re-keyed copies do, else
+        each step back would cost whoever comes next a wait; and goes back with a clock that was set back."""
+        latest_ms = self._latest_ms.get(partition, 0)
+        if not latest_ms - SET_BACK_MS < at_ms < latest_ms:
+            self._latest_ms[partition] = latest_ms = at_ms
+        return latest_ms
 
     def _over(self, partition: int, user: bytes, producer: bytes, at_ms: int) -> str | None:
         """Which limit a transaction is over; a token of each is taken only where it is over none."""

@@ -62,6 +62,25 @@ def test_tokens_come_back_with_the_time_of_intake() -> None:
     assert over(of(user_rate=1.0, user_burst=1), payments(*"aaaaa", every_ms=500)) == [1, 3]
 
 
+def at(*times_ms: int) -> list[SourceRecord]:
+    """Payments of one user, appended then."""
+    return [
+        record(body(user_id="a", transaction_id=f"t-{n}"), key=b"a", offset=n, timestamp=START_MS + ms)
+        for n, ms in enumerate(times_ms)
+    ]
+
+
+def test_times_that_go_back_a_little_cost_nobody_a_token_and_give_none() -> None:
+    there, back = 10_000, 9_000  # two leaders, or two partitions whose copies lie among each other
+    limits = of(user_rate=1.0, user_burst=2)
+    assert over(limits, at(0, there, back, there, back, there + 1_000, back, there + 2_000)) == [3, 4, 6]
+
+
+def test_a_clock_that_was_set_back_costs_one_wait_at_most() -> None:
+    ahead = 3_600_000
+    assert over(of(user_rate=1.0, user_burst=2), at(ahead, ahead, 0, 999, 1_000, 2_000)) == [2, 3]
+
+
 def test_a_producer_over_the_limit_is_told_from_another_and_those_without_a_name_are_one() -> None:
     limits = of(producer_rate=0.001, producer_burst=2)
     assert over(limits, payments("a", "b", "c", producer=b"shop")) == [2]
@@ -137,6 +156,14 @@ def test_i5_max_buckets_one_more_makes_room_of_the_oldest_where_none_is_full(mon
     buckets = Buckets(rate=1.0, burst=1)
     assert all(buckets.take(b"user-%d" % number, number) for number in range(5))
     assert list(buckets._full_at_us) == [b"user-3", b"user-4"]
+
+
+def test_what_is_used_is_kept_however_long_ago_it_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MAX_BUCKETS", 4)
+    buckets = Buckets(rate=1.0, burst=2)
+    for number, name in enumerate((b"busy", b"1", b"2", b"3", b"busy", b"4")):
+        buckets.take(name, number)
+    assert not buckets.take(b"busy", 6)
 
 
 def test_a_producer_may_be_known_by_the_key_that_it_signs_with() -> None:
