@@ -66,12 +66,16 @@ class SchemaRegistry:
                 try:
                     for subject in sorted(missing):
                         self.ids[subject] = await _id_of(session, url, subject, self._schemas[subject])
-                except (aiohttp.ClientError, TimeoutError, ServiceError) as error:
-                    said = str(error) or repr(error)
-                    log.warning("framed replies can't be sent yet, asking again in %.1f s: %s", pause_s, said)
+                except (aiohttp.ClientError, TimeoutError, ServiceError, ValueError) as error:
+                    log.warning("framed replies can't be sent yet, asking again in %.1f s: %s", pause_s, _told(error))
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         log.info("schemas of replies: %s", self.ids)
+
+
+def _told(error: Exception) -> str:
+    """What went wrong. Who could not read an address shows all of it (`aiohttp.InvalidURL`, a ValueError), passwords too."""
+    return type(error).__name__ if isinstance(error, ValueError) else str(error) or repr(error)
 
 
 def _is_http(url: str) -> bool:
@@ -89,14 +93,15 @@ async def _id_of(session: aiohttp.ClientSession, url: str, subject: str, schema:
     found = await _post(session, where, body)
     if found.get("error_code") in (_SUBJECT_NOT_FOUND, _SCHEMA_NOT_FOUND):
         found = await _post(session, f"{where}/versions", body)
-    if not isinstance(found.get("id"), int):
+    found_id = found.get("id")
+    if type(found_id) is not int or not 0 < found_id < 2**31:  # four bytes in a frame, and an int in Java
         raise ServiceError(
             f"the schema registry has no id for {subject}",
             expected="an id of the schema",
-            got=f"{found.get('error_code')}: {found.get('message')}",
+            got=f"{found.get('error_code')}: {found.get('message')}" if found_id is None else repr(found_id)[:40],
             mend="allow Assay to register it there, or register docs/schemas under this subject",
         )
-    return int(found["id"])
+    return found_id
 
 
 async def _post(session: aiohttp.ClientSession, url: str, body: Mapping[str, str]) -> dict[str, Any]:

@@ -85,21 +85,31 @@ class Replies:
 
     async def _route(self, replies: Sequence[Reply]) -> Batches:
         batches: dict[tuple[str, int], list[OutRecord]] = {}
-        for address, record in replies:
-            if address.dialect is Dialect.FAUST:
-                record = faust_response(address, record)
-            elif address.format is not AS_JSON:
-                rewritten = in_format(record, address.format, self._schema_ids)
-                if rewritten is None:
-                    self._count("no_schema", 1)
-                    continue
-                record = rewritten
+        for address, made in replies:
+            record = self._rewritten(address, made)
+            if record is None:
+                continue
             if self._signing_key is not None:
                 record[2].append(self._signing_key.header(record[1] or b""))
             where = self._where(address, record)
             if where is not None:
                 batches.setdefault(where, []).append(record)
         return batches
+
+    def _rewritten(self, address: ReplyAddress, record: OutRecord) -> OutRecord | None:
+        """As its caller reads it; None for what is lost, and counted: it costs only itself."""
+        if address.dialect is not Dialect.FAUST and address.format is AS_JSON:
+            return record
+        try:
+            if address.dialect is Dialect.FAUST:
+                return faust_response(address, record)
+            if (rewritten := in_format(record, address.format, self._schema_ids)) is None:
+                self._count("no_schema", 1)
+            return rewritten
+        except Exception:
+            log.exception("a reply could not be written as %s", address.format.content_type.decode("ascii", "replace"))
+            self._count("failed", 1)
+            return None
 
     def _where(self, address: ReplyAddress, record: OutRecord) -> tuple[str, int] | None:
         topic, partition = address.topic, address.partition

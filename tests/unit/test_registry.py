@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+import aiohttp
 import pytest
 
 from assay.schemas.answer_format import ANSWER_SCHEMAS, PROTOBUF_SUBJECT
@@ -67,7 +69,13 @@ async def test_a_schema_that_is_there_is_only_looked_up(double: RegistryDouble) 
     assert not any(request.endswith("/versions") for request in double.asked)
 
 
-@pytest.mark.parametrize("broken", [(503, b"{}"), (200, b"<html>"), (200, b'{"id": "7"}'), (404, b'{"error_code": 40403}')])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        (503, b"{}"), (200, b"<html>"), (404, b'{"error_code": 40403}'), (200, b'{"id": "7"}'), (200, b'{"id": true}'),
+        (200, b'{"id": 0}'), (200, b'{"id": -1}'), (200, b'{"id": 2147483648}'),
+    ],
+)  # fmt: skip
 async def test_a_registry_that_fails_is_asked_again(double: RegistryDouble, broken: tuple[int, bytes]) -> None:
     double.broken = broken
     async with registry(double.url) as asked:
@@ -118,6 +126,26 @@ def test_what_is_no_url_is_refused_without_showing_its_password(url: str) -> Non
     with pytest.raises(SettingError) as refused:
         SchemaRegistry(url, ANSWER_SCHEMAS)
     assert "secret-word" not in str(refused.value)
+
+
+@pytest.mark.parametrize("error", [aiohttp.InvalidURL, UnicodeError, ValueError])
+async def test_an_address_that_a_client_can_not_read_is_asked_again_and_never_logged(
+    double: RegistryDouble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[Exception]
+) -> None:
+    fails = [True, True]
+
+    async def post(*args: Any) -> dict[str, Any]:
+        if fails:
+            fails.pop()
+            raise error("http://assay:secret-word@[registry")
+        return await asked_for_real(*args)
+
+    asked_for_real = module._post
+    monkeypatch.setattr(module, "_post", post)
+    async with registry(double.url) as asked:
+        await known(asked)
+    assert error.__name__ in caplog.text
+    assert "secret-word" not in caplog.text
 
 
 async def test_without_a_url_nobody_is_asked() -> None:

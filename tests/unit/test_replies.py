@@ -143,6 +143,16 @@ async def test_a_framed_reply_is_dropped_and_counted_until_its_schema_has_an_id(
     assert (desk.counted("no_schema"), desk.counted("sent")) == ((0, 1) if ids else (1, 0))
 
 
+async def test_a_reply_that_can_not_be_written_costs_only_itself():
+    desk = Desk(Producer({"shop.reply": 1}))
+    desk.replies._schema_ids = {PROTOBUF_SUBJECT: 2**32}
+    framed = ReplyAddress("shop.reply", 0, None, Dialect.ASSAY, PROTOBUF._replace(is_framed=True))
+    plain = ReplyAddress("shop.reply", 0, None, Dialect.ASSAY)
+    desk.replies.send([(address, (b"u-1", b'{"action":"approve"}', [])) for address in (plain, framed, plain)])
+    await asyncio.sleep(0.01)
+    assert (desk.counted("failed"), desk.counted("sent")) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("topic", "partition", "result"),
     [("transactions", 0, "not_allowed"), ("other.reply", 0, "no_topic"), ("shop.reply", 9, "no_partition")],
