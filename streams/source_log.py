@@ -11,6 +11,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, OffsetOutOfRan
 from faust.types import TP
 
 from assay.schemas.limits import ASK_TIMEOUT_S
+from assay.schemas.source import FENCE_HEADER, SourceRecord
 from assay.streams.reading import FETCH_MAX_WAIT_MS, reader, stop
 
 POLL_MS = 100
@@ -43,15 +44,19 @@ class SourceLog:
     async def holds_records(self, partition: int, first: int, end: int) -> bool:
         """Whether the log has, or had, any record at an offset in [first, end). Raises TimeoutError or KafkaError."""
         try:
-            return await self.first_append(partition, first, end) is not None
+            return await self._first(partition, first, end) is not None
         except OffsetOutOfRangeError:  # expired before they were scored
             return True
 
     async def first_append(self, partition: int, first: int, end: int) -> int | None:
         """When the first record at an offset in [first, end) was appended (epoch, ms); None where there is none.
 
-        Raises OffsetOutOfRangeError where it has expired, TimeoutError or another KafkaError.
+        Fences are passed over: in a topic of copies they alone have the time of whoever wrote them. Raises
+        OffsetOutOfRangeError where it has expired, TimeoutError or another KafkaError.
         """
+        return await self._first(partition, first, end, fences=False)
+
+    async def _first(self, partition: int, first: int, end: int, *, fences: bool = True) -> int | None:
         where = TopicPartition(self._topic, partition)
         async with asyncio.timeout(self._deadline), self._turn:
             own = await self._own("looks")
@@ -59,7 +64,10 @@ class SourceLog:
             own.seek(where, first)
             while await own.position(where) < end:
                 for record in (await own.getmany(where, timeout_ms=POLL_MS)).get(where, ()):
-                    return int(record.timestamp) if record.offset < end else None
+                    if record.offset >= end:
+                        return None
+                    if fences or not _is_fence(record):
+                        return int(record.timestamp)
         return None
 
     async def readable(self, partitions: set[int]) -> Mapping[int, int]:
@@ -119,3 +127,7 @@ class SourceLog:
         """The offsets of the first records that are still there."""
         found = await self._app.consumer.earliest_offsets(*(TP(self._topic, p) for p in partitions))
         return {tp.partition: offset for tp, offset in found.items()}
+
+
+def _is_fence(record: SourceRecord) -> bool:
+    return record.value is None and any(name == FENCE_HEADER for name, _ in record.headers)
