@@ -50,6 +50,21 @@ def frame(schema_id: int, payload: bytes, index: int | None = None) -> bytes:
     return MAGIC + schema_id.to_bytes(4, "big") + indexes + payload
 
 
+def emptied(value: bytes) -> bytes:
+    """What holds nothing any more and looks alike from outside: in a frame, of the same kind, where `value` was in one.
+
+    >>> emptied(b"{}"), emptied(frame(7, b"{}")).hex(" "), emptied(frame(7, b"x", 1)).hex(" ")
+    (b'', '00 00 00 00 00 7b', '00 00 00 00 00 00 00')
+    """
+    if value[:1] != MAGIC:
+        return b""
+    try:
+        is_protobuf = unframe(value).is_protobuf
+    except ValueError:
+        return MAGIC
+    return frame(0, MAGIC, 0) if is_protobuf else frame(0, b"{")
+
+
 def _zigzag(data: bytes, at: int) -> tuple[int, int]:
     """A number, and where the next one begins. Raises ValueError."""
     number = 0

@@ -4,6 +4,7 @@ Every record ends as exactly one of a request, a refusal or a counted tombstone,
 that a record may hold raises out of `decode`.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,6 +29,7 @@ from assay.schemas.source import Source, SourceRecord
 from assay.schemas.transaction import Transaction
 
 _NOTHING: Final = object()
+_NO_TEXT: Final = re.compile(rb"[\0-\x08\x0e-\x1f]")  # control characters, but for white space
 _TRANSACTIONS = TypeAdapter(list[Transaction])
 
 
@@ -202,8 +204,7 @@ def _check_card_number(record: SourceRecord, body: object, address: ReplyAddress
         found = "key"
     if body is _NOTHING:
         value = record.value or b""
-        is_message = value[:1] == MAGIC or _format_asked(record).is_protobuf
-        if unread_message_holds_card_number(value) if is_message else unread_holds_card_number(value):
+        if unread_message_holds_card_number(value) if _may_be_message(record) else unread_holds_card_number(value):
             found = "value"
     elif (path := path_of_card_number(texts(body, exempt))) is not None:
         found = path if path in _EXPECTED else path.split(".", 1)[0] if path.startswith("attributes") else "value"
@@ -247,15 +248,25 @@ def _refusal(record: SourceRecord, refused: Refused, address: ReplyAddress | Non
     return Refusal(record, refused.code, refused.field, refused.expected, address, name)
 
 
+def _may_be_message(record: SourceRecord) -> bool:
+    """Whether a value that was not parsed may be Protobuf: it should be, or its type is unknown, or it is no text."""
+    reader = _reader_asked(record)
+    return reader is None or reader.answer is not None or _NO_TEXT.search(record.value or b"") is not None
+
+
 def _format_asked(record: SourceRecord) -> Format:
     """In which an answer goes back, also where the headers could not be read to their end."""
+    reader = _reader_asked(record)
+    return AS_JSON if reader is None or reader.answer is None else reader.answer(record.value or b"")
+
+
+def _reader_asked(record: SourceRecord) -> Reader | None:
+    """By which a value would have been read; None where its content type is unknown."""
     written = [content_type for name, content_type in record.headers if name == CONTENT_TYPE_HEADER]
-    value = record.value or b""
     try:
-        reader = reader_of((written[-1] if written else None) or b"", value[:1] == MAGIC)
+        return reader_of((written[-1] if written else None) or b"", (record.value or b"")[:1] == MAGIC)
     except Refused:
-        return AS_JSON
-    return AS_JSON if reader.answer is None else reader.answer(value)
+        return None
 
 
 # -- validated

@@ -6,6 +6,7 @@ names the record. So whoever scores copies needs to know nothing of it, and dead
 
 from typing import Any, Final, NamedTuple
 
+from assay.schemas.confluent import emptied
 from assay.schemas.decode import body_of, user_in
 from assay.schemas.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES
 from assay.schemas.mapping import Mapped
@@ -38,7 +39,7 @@ def copy_of(record: SourceRecord, hash_key: bytes, mapped: Mapped | None = None)
     origin = (ORIGIN_HEADER, Origin(Source(record.topic, record.partition, record.offset), record.timestamp).header())
     headers: Headers = [(name, value) for name, value in record.headers if name not in _OURS]
     if record.value is None:
-        return Copy(None, record.key, None, [origin], record.timestamp)
+        return Copy(None, None, None, [origin], record.timestamp)  # nobody reads its key, and nobody has searched it
     try:
         user = user_in(body_of(record, mapped))
     except Refused as refused:
@@ -46,7 +47,7 @@ def copy_of(record: SourceRecord, hash_key: bytes, mapped: Mapped | None = None)
             withheld = b"%b %b" % (refused.field.encode(), record_digest(record, hash_key))
             ours = [(WITHHELD_HEADER, withheld), origin]
             kept = headers if refused.field != "headers" and _fit([*headers, *ours]) else []
-            return Copy(None, None, b"", [*kept, *ours], record.timestamp)
+            return Copy(None, None, emptied(record.value), [*kept, *ours], record.timestamp)
         key = record.key if record.key is None else record.key[: MAX_KEY_BYTES + 1]
         return Copy(None, key, record.value[: MAX_VALUE_BYTES + 1], [*_cut(headers), origin], record.timestamp)
     return Copy(user, record.key if user is None else user, record.value, [*headers, origin], record.timestamp)

@@ -110,6 +110,40 @@ def test_i7_a_card_number_is_refused_wherever_it_is(value: bytes, field: str) ->
     assert CARD not in repr((dead_letter(refused, 1_000_000, b"key"), error_reply(refused)))
 
 
+def _attributes(entry: bytes) -> bytes:
+    number = message_class("Transaction").DESCRIPTOR.fields_by_name["attributes"].number
+    return _varint(number << 3 | 2) + _varint(len(entry)) + entry
+
+
+_HIDDEN = b"\x0a\x10" + CARD.encode()  # a first transaction_id; or of an entry of a map, its name
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        _HIDDEN,
+        _HIDDEN + b"".join(_attributes(b"\x0a\x01" + bytes((name,))) for name in range(97, 106)),  # which grow by 2 bytes each
+        _attributes(b"\x0a\x01a\x12\x12" + _HIDDEN) + _attributes(b"\x0a\x01a\x12\x00"),
+        _attributes(_HIDDEN + b"\x0a\x01a"),
+    ],
+    ids=["field", "field beside attributes without a value", "attribute", "name of an attribute"],
+)
+def test_i7_a_card_number_does_not_hide_in_what_comes_twice(before: bytes) -> None:
+    refused = refusal(before + protobuf(currency="eur"), [*REPLY, CONTENT])
+    assert (refused.code, refused.field) == (RefusalCode.CARD_NUMBER, "value")
+
+
+def test_what_comes_twice_without_a_card_number_is_taken() -> None:
+    assert isinstance(one(b"\x0a\x03t-0" + protobuf(), [CONTENT]), Request)
+
+
+@pytest.mark.parametrize("content_type", [b"application/x-google-protobuf", b"application/octet-stream", b"", b"text/plain"])
+@pytest.mark.parametrize("length", [16, 49, 57])
+def test_i7_a_card_number_is_found_in_a_message_that_does_not_say_what_it_is(content_type: bytes, length: int) -> None:
+    value = b"\x12\x01u\x0a" + bytes((length,)) + CARD.ljust(length, "x").encode() + b"2\x03EUR"
+    assert refusal(value, [*REPLY, ("content-type", content_type)]).code == RefusalCode.CARD_NUMBER
+
+
 @pytest.mark.parametrize("length", [16, 49, 57])
 def test_i7_a_card_number_is_found_in_what_is_no_whole_message(length: int) -> None:
     """A text's length before it, and the tag of the next field behind it, may look like digits of the number."""

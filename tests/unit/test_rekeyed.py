@@ -78,6 +78,20 @@ def test_a_tombstone_stays_one() -> None:
     assert scored(copy_of(record(None), HASH_KEY)).tombstones == 1
 
 
+def test_i7_no_card_number_passes_as_the_key_of_a_tombstone() -> None:
+    assert CARD not in repr(copy_of(record(None, key=CARD.encode()), HASH_KEY))
+
+
+@pytest.mark.parametrize("content_type", [(), (("content-type", b"application/protobuf"),)])
+@pytest.mark.parametrize("head", [b"", b"\0\0\0\0\7", b"\0\0\0\0\7\0"], ids=["plain", "framed", "framed Protobuf"])
+def test_a_refusal_of_what_was_withheld_is_written_like_that_of_its_record(head: bytes, content_type: Any) -> None:
+    value = body(instrument={"id": CARD}) if head != b"\0\0\0\0\7\0" else b"\x0a\x10" + CARD.encode()
+    original = record(head + value, (*REPLY, *content_type))
+    refusal, [plain] = refused(copy_of(original, HASH_KEY)), decode([original]).refusals
+    assert plain.address is not None
+    assert refusal.address == plain.address
+
+
 @pytest.mark.parametrize(
     ("value", "headers", "field"),
     [
