@@ -100,7 +100,7 @@ def decode(
             continue
         if mapped is not None and mapped.takes(envelope.content_type):
             try:
-                body = mapped(body)
+                body = _ours(mapped, body, card_number_exempt)
             except Refused as refused:
                 refusals[index] = _refusal(record, refused, envelope.address, None)
                 continue
@@ -125,7 +125,7 @@ def body_of(record: SourceRecord, mapped: Mapped | None = None) -> object:
         body, _ = _open(record, record.value or b"", envelope, frozenset(), mapped)
     except Refused as refused:
         raise _worst(record, refused, frozenset()) from None
-    return mapped(body) if mapped is not None and mapped.takes(envelope.content_type) else body
+    return _ours(mapped, body, frozenset()) if mapped is not None and mapped.takes(envelope.content_type) else body
 
 
 def user_in(body: object) -> bytes | None:
@@ -207,11 +207,24 @@ def _check_card_number(record: SourceRecord, body: object, address: ReplyAddress
         if unread_message_holds_card_number(value) if _may_be_message(record) else unread_holds_card_number(value):
             found = "value"
     elif (path := path_of_card_number(texts(body, exempt))) is not None:
-        found = path if path in _EXPECTED else path.split(".", 1)[0] if path.startswith("attributes") else "value"
+        found = _place(path)
     if _headers_hold_card_number(record, exempt):
         found, address = "headers", None  # what a reply would echo
     if found is not None:
         raise Refused(RefusalCode.CARD_NUMBER, found, TOKEN_EXPECTED, address)
+
+
+def _place(path: str) -> str:
+    """What a refusal says of a path: never a name that is not ours."""
+    return path if path in _EXPECTED else "attributes" if path.startswith("attributes") else "value"
+
+
+def _ours(mapped: Mapped, body: object, exempt: frozenset[str]) -> object:
+    """What a mapping makes of a body that was searched. Raises Refused."""
+    body = mapped(body)
+    if mapped.joins and (path := path_of_card_number(texts(body, exempt))) is not None:
+        raise Refused(RefusalCode.CARD_NUMBER, _place(path), TOKEN_EXPECTED)
+    return body
 
 
 def _headers_hold_card_number(record: SourceRecord, exempt: frozenset[str]) -> bool:

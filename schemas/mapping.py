@@ -168,9 +168,10 @@ class FieldMapping:
         where: where its value is looked for, for whoever reads a refusal.
         default: where there is none; ABSENT: then the field is absent.
         minor: the amount is in minor units of the currency.
+        joins: its value is made of several texts.
     """
 
-    __slots__ = ("_convert", "_default", "_find", "minor", "target", "where")
+    __slots__ = ("_convert", "_default", "_find", "joins", "minor", "target", "where")
 
     def __init__(
         self,
@@ -181,8 +182,9 @@ class FieldMapping:
         default: Any = ABSENT,
         *,
         minor: bool = False,
+        joins: bool = False,
     ) -> None:
-        self.target, self.where, self.minor = target, where, minor
+        self.target, self.where, self.minor, self.joins = target, where, minor, joins
         self._find, self._convert, self._default = find, tuple(convert), default
 
     def value(self, body: object) -> Any:
@@ -216,6 +218,8 @@ class Mapped:
         self._fields = [field for field in fields if not field.minor]
         self._minor = next((field for field in fields if field.minor), None)
         self._content_types = content_types
+        self.joins = any(field.joins for field in fields)
+        """Whether a text of ours may be made of several of theirs: so it is nothing that was searched for card numbers."""
 
     @property
     def content_type(self) -> str:

@@ -106,7 +106,8 @@ def _field(target: str, line: Any, where: str) -> FieldMapping:
     if field.as_ == "minor_units" and target != "amount":
         raise MappingError(f"{where}: minor_units are of the amount", expected="amount", got=target)
     default = ABSENT if field.default is None else field.default
-    return FieldMapping(target, _where(field), _find(field), _conversions(field), default, minor=field.as_ == "minor_units")
+    minor, joins = field.as_ == "minor_units", field.join is not None
+    return FieldMapping(target, _where(field), _find(field), _conversions(field), default, minor=minor, joins=joins)
 
 
 def _find(field: _Field) -> mapping.Find:

@@ -19,6 +19,7 @@ from assay.schemas.limits import MAX_MAPPED_FIELDS, MAX_MAPPING_BYTES
 from assay.schemas.mapping import TARGETS, Mapped
 from assay.schemas.mapping_file import load_mapping, parse_mapping
 from assay.schemas.refusal import Refusal
+from assay.schemas.refused import RefusalCode
 from assay.schemas.rekeyed import copy_of
 from assay.schemas.source import SourceRecord
 from assay.schemas.transaction import Transaction
@@ -236,6 +237,16 @@ def test_a_bad_file_is_an_error_that_names_the_place_and_what_is_near(change: Ca
 def test_the_user_of_a_mapped_record_is_what_its_copy_is_keyed_by() -> None:
     copy = copy_of(record(THEIRS), b"key", plain())
     assert (copy.key, copy.value) == (b"u-1", json.dumps(THEIRS).encode())
+
+
+@pytest.mark.parametrize("target", ["transaction_id", "user_id", "instrument.id", "attributes.both"])
+def test_i7_no_card_number_is_made_of_parts_that_are_none(target: str) -> None:
+    mapped, sent = plain(f"{target}: {{join: [head, tail]}}"), THEIRS | {"head": "41111111", "tail": 11111111}
+    refused = refusal(mapped, sent)
+    assert (refused.code, refused.field) == (RefusalCode.CARD_NUMBER, target.removesuffix(".both"))
+    copy = copy_of(record(sent), b"key", mapped)
+    assert (copy.key, copy.value) == (None, b"")
+    assert isinstance(transaction(mapped, sent | {"tail": 11111112}), Transaction)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner)))
