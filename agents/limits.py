@@ -15,7 +15,7 @@ from assay.models.judge import Verdicts
 from assay.models.reasons import Reason
 from assay.schemas import limits
 from assay.schemas.decision import Action, Tier
-from assay.schemas.signature import SIGNATURE_HEADER, claimed_kid
+from assay.schemas.signature import SIGNATURE_HEADER, claimed_kid, token_of
 from assay.schemas.source import SourceRecord
 from assay.streams.metrics import Metrics
 from assay.streams.settings import Settings
@@ -162,9 +162,11 @@ def limits_of(settings: Settings, metrics: Metrics) -> Limits | None:
 
 def _named(records: Sequence[SourceRecord], header: str) -> dict[tuple[int, int], bytes]:
     """{(partition, offset): what the last header of that name says; of a signature, whose key}; those without are left out."""
-    named = claimed_kid if header == SIGNATURE_HEADER else bytes
+    if header == SIGNATURE_HEADER:
+        tokens = ((record, token_of(record.headers)) for record in records)
+        return {(record.partition, record.offset): claimed_kid(token) for record, token in tokens if token is not None}
     return {
-        (record.partition, record.offset): named(value)
+        (record.partition, record.offset): value
         for record in records
         for name, value in record.headers
         if name == header and value

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from assay.agents.said import SaidBefore
 from assay.schemas.refused import RefusalCode, Refused
-from assay.schemas.signature import SIGNATURE_HEADER, BadSignature, VerifyingKey, verify
+from assay.schemas.signature import SIGNATURE_HEADER, BadSignature, VerifyingKey, token_of, verify
 from assay.schemas.source import Source, SourceRecord
 
 
@@ -31,7 +31,7 @@ class Signed:
         self._keys, self._topic, self._required, self._said = keys, topic, required, said
 
     def __call__(self, record: SourceRecord) -> Refused | None:
-        token = next((value for name, value in reversed(record.headers) if name == SIGNATURE_HEADER), None)
+        token = token_of(record.headers)
         if token is None and not self._required:
             return None
         if self._said and self._said.has_decided(Source(record.topic, record.partition, record.offset)):

@@ -89,7 +89,7 @@ def _published(settings: "Settings", what: list[str]) -> tuple[bytes, bytes | No
 
     from assay.deploy.decision_command import find_record
     from assay.schemas.errors import SettingError
-    from assay.schemas.signature import SIGNATURE_HEADER
+    from assay.schemas.signature import token_of
 
     if len(what) != 2:
         raise SettingError("what is to be verified is not clear", expected="FILE, - or USER ID", got=" ".join(what))
@@ -97,7 +97,7 @@ def _published(settings: "Settings", what: list[str]) -> tuple[bytes, bytes | No
     if record is None or record.value is None:
         print(f"error: no decision on {what[1]} of {what[0]} in {settings.decisions}", file=sys.stderr)
         raise typer.Exit(NOT_VERIFIED)
-    return record.value, next((value for name, value in record.headers if name == SIGNATURE_HEADER), None)
+    return record.value, token_of(record.headers)
 
 
 def _read(value: bytes) -> Any:

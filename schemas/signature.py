@@ -7,7 +7,7 @@ are told by `kid`, as a JWK Set (RFC 7517). What is signed for a topic names it 
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self
@@ -72,6 +72,11 @@ def verify(token: bytes, value: bytes, keys: Mapping[str, VerifyingKey], *, topi
     except (InvalidSignature, ValueError):
         raise BadSignature("made by the key of its kid over these very bytes") from None
     return str(said.kid)
+
+
+def token_of(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
+    """The detached JWS that comes with a record: the last header of that name that is not null."""
+    return next((value for name, value in reversed(headers) if name == SIGNATURE_HEADER and value is not None), None)
 
 
 def claimed_kid(token: bytes) -> bytes:

@@ -17,7 +17,7 @@ import orjson
 from assay.schemas.decision import Decision, read_reply
 from assay.schemas.errors import AssayError, DecisionRefused, DecisionTimeout, ServiceError
 from assay.schemas.headers import TIMEOUT_HEADER, Header
-from assay.schemas.signature import SIGNATURE_HEADER, BadSignature, SigningKey, VerifyingKey, verify
+from assay.schemas.signature import BadSignature, SigningKey, VerifyingKey, token_of, verify
 from assay.schemas.source import CONFLICT_HEADER, REPLAY_HEADER, SourceRecord
 from assay.schemas.transaction import Transaction
 from assay.streams.call_tracing import call_tracing
@@ -203,9 +203,8 @@ def _is_of(decision: Decision, transaction: bytes) -> bool:
 
 
 def _is_signed(record: SourceRecord, keys: Mapping[str, VerifyingKey]) -> bool:
-    token = next((value for name, value in record.headers if name == SIGNATURE_HEADER), None)
     try:
-        verify(token or b"", record.value or b"", keys)
+        verify(token_of(record.headers) or b"", record.value or b"", keys)
     except BadSignature:
         return False
     return True

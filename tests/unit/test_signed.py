@@ -44,6 +44,8 @@ def fate(decoded: Decoded) -> str:
         ([(SIGNATURE_HEADER, b"")], "signature", "signature"),
         ([BAD, GOOD], "taken", "taken"),  # the last value of a name wins
         ([GOOD, BAD], "signature", "signature"),
+        ([BAD, (SIGNATURE_HEADER, None)], "signature", "signature"),  # a null hides nothing
+        ([GOOD, (SIGNATURE_HEADER, None)], "taken", "taken"),
     ],
 )
 def test_the_setting_says_whose_signature_is_verified(headers: list, required: str, present: str) -> None:
