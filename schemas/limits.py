@@ -37,7 +37,7 @@ LEAST_TOPIC_BYTES = 128 * 1024  # the state of a partition with all the repeats 
 CHANGELOG_FETCHES_WAITING = 8  # recovery ignores back-pressure (Faust's consumer.py:549): 4,096 fetches would be 4 GB
 RECOVERY_FETCHES = 6  # applied in one write; 1 keeps reading actives, 1,000 (the default) is 1 GB
 STANDBY_FETCHES = 1
-CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 30.0  # to a broker, which on a busy machine may only just have started
 ASK_TIMEOUT_S = 2.0
 REPLY_DEADLINE_S = 1.0
 
