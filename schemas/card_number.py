@@ -105,6 +105,15 @@ def may_hold_card_number(data: bytes) -> bool:
     return _THIRTEEN in b"x".join(others).translate(_AS_ZEROS, b" -")
 
 
+def may_hold_one_in_utf16(data: bytes) -> bool:
+    """The same first look at what may be UTF-16, where a zero byte stands beside each digit; 0.25 us where there are others.
+
+    >>> may_hold_one_in_utf16("4111111111111111".encode("utf-16")), may_hold_one_in_utf16(b"partition 0001 is \\0\\0\\0\\1")
+    (True, False)
+    """
+    return b"\0" in data and _THIRTEEN in data.translate(_AS_ZEROS, b" -\0") and may_hold_card_number(data.replace(b"\0", b""))
+
+
 def _never_issued(data: bytes, zeros: bytes, start: int, end: int) -> bool:
     """Whether these digits are a whole number in one piece, of a length and prefix that is no card's."""
     before, after = data[start - 1 : start], data[end : end + 1]

@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from assay.schemas.card_number import (
     may_hold_card_number,
+    may_hold_one_in_utf16,
     path_of_card_number,
     texts,
     unread_holds_card_number,
@@ -191,7 +192,7 @@ def _first_look(value: bytes, key: bytes, headers: bytes) -> bool:
     if may_hold_card_number(b"\n".join((value, key, headers))) or b"\\" in value:
         return True
     beside = key + headers
-    return b"\\u00" in beside or (b"\0" in beside and may_hold_card_number(beside.replace(b"\0", b"")))
+    return b"\\u00" in beside or may_hold_one_in_utf16(beside)
 
 
 # -- refused

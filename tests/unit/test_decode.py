@@ -289,6 +289,18 @@ def test_no_number_of_an_ordinary_record_is_taken_for_a_card() -> None:
     assert isinstance(one(ordinary), Request)
 
 
+@pytest.mark.parametrize("prefix", ["13", "15", "16", "18"])
+@pytest.mark.parametrize("length", [17, 18, 19])
+def test_no_id_of_digits_is_taken_for_a_card_wherever_it_stands(prefix: str, length: int) -> None:
+    """No network issues such numbers; one in ten fulfils Luhn's check."""
+    for number in range(0, 10 ** (length - 2), 10 ** (length - 2) // 97):
+        written = f"{prefix}{number:0{length - 2}}".encode()
+        note = body(attributes={"note": "X"}).replace(b"X", b"\\u0041")  # for which all is looked at closely
+        headers = [("x-order", written), ("x-other", written.decode().encode("utf-16")), ("kafka_replyPartition", b"\0\0\0\1")]
+        assert isinstance(one(note, headers, key=written), Request)
+        assert refusal(b"{", [*headers, *REPLY], key=written).code == RefusalCode.MALFORMED
+
+
 # -- whatever comes
 
 _JSON = st.recursive(
