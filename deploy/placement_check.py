@@ -42,12 +42,14 @@ class Placed:
         return self.no_key + self.other_key + self.partitioner
 
     def note(self, records: Iterable[SourceRecord], partitions: int, mapped: Mapped | None = None) -> None:
-        """Add these of a topic with so many partitions. What can't be read is taken for the user's that the key names."""
+        """Add these of a topic with so many partitions. What can't be read is taken for the user's that the key names, and is
+        nobody's without a key."""
         for record in records:
-            self.looked += 1
             key = record.key or b""
-            user = _user_of(record, mapped) or key
-            if user and record.partition == partition_of(user, partitions):
+            if not (user := _user_of(record, mapped) or key):
+                continue
+            self.looked += 1
+            if record.partition == partition_of(user, partitions):
                 continue
             kind = kind_of(key, user)
             setattr(self, kind, getattr(self, kind) + 1)

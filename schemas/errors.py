@@ -115,7 +115,8 @@ class DecisionRefused(AssayError):
 
     def __init__(self, code: str, field: str | None, message: str) -> None:
         self.code, self.field, self.message = code, field, message
+        where = "" if field is None or message.startswith(f"{field}: ") else f"{field}: "
         super().__init__(
-            f"refused ({code}): {message}" if field is None else f"refused ({code}), field {field}: {message}",
+            f"refused ({code}): {where}{message}",
             mend="mend the transaction and send it under a new correlation id; until then treat it as a review",
         )

@@ -1,6 +1,7 @@
 """Reading a mapping file: whatever is wrong with it is said with the place, what was expected and the nearest names."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -45,6 +46,14 @@ class _Field(BaseModel):
     def _one_source(self) -> Self:
         if sum(each is not None for each in (self.from_, self.join, self.constant)) != 1:
             raise ValueError("takes exactly one of from, join and constant")
+        if [] in (self.from_, self.join):
+            raise ValueError("names no path")
+        if self.format is not None:
+            try:
+                datetime.strptime("", self.format)  # noqa: DTZ007
+            except ValueError as error:
+                if "does not match" not in str(error):
+                    raise ValueError(f"format: {error}") from None
         if (self.format or self.zone) and self.as_ != "time":
             raise ValueError("format and zone are of `as: time`")
         if self.zone is not None and self.zone not in TIME_ZONES:
