@@ -5,7 +5,7 @@ kept nowhere. A null stands for an optional field that is absent.
 """
 
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -142,3 +142,18 @@ class Transaction(_Part):
         if not self.amount and self.kind is not Kind.VERIFICATION:
             raise PydanticCustomError("amount", "above 0: only a verification may be of 0", {"field": "amount"})
         return self
+
+
+def _descriptions(model: type[BaseModel], path: str = "") -> dict[str, str]:
+    """What is expected of each field, by its path."""
+    expected: dict[str, str] = {}
+    for name, described in model.model_fields.items():
+        expected[path + name] = described.description or ""
+        for inner in (described.annotation, *getattr(described.annotation, "__args__", ())):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                expected |= _descriptions(inner, f"{path}{name}.")
+    return expected
+
+
+EXPECTED: Final = _descriptions(Transaction)
+"""What is expected of each field, by its path ("merchant.id")."""

@@ -76,6 +76,15 @@ def test_a_refusal_names_the_code_and_the_field(value: bytes, changes: dict[str,
     assert "stolen" not in refusal.message
 
 
+@pytest.mark.parametrize("prefix", ["13", "15", "16", "18"])
+def test_no_id_of_digits_is_taken_for_a_card_as_the_key_of_an_outcome(prefix: str) -> None:
+    for number in range(0, 10**17, 10**17 // 97):
+        user = f"{prefix}{number:017}"
+        assert isinstance(
+            outcome_of(record(outcome(1, "fraud", user_id=user), key=user.encode(), order=user.encode())), Outcome
+        )
+
+
 @pytest.mark.parametrize(("ahead_ms", "taken_for_ms"), [(-1, 10**12 - 1), (0, 10**12), (86_400_000, 10**12)])
 def test_what_is_said_to_be_known_after_it_was_appended_is_taken_as_known_then(ahead_ms: int, taken_for_ms: int) -> None:
     said = outcome_of(record(outcome(1, "fraud", known_at=10**12 + ahead_ms)))
