@@ -18,7 +18,7 @@ from assay.streams.claims import Claim, claim
 from assay.streams.decision_reader import CLOCK_MARGIN_MS
 from assay.streams.metrics import Metrics
 from assay.streams.partitioning import kind_of, partitions_of_keys
-from assay.streams.publisher import OVERTAKEN, OVERTAKEN_MEND, Placed, Publisher
+from assay.streams.publisher import OVERTAKEN, OVERTAKEN_MEND, UNKNOWN, Placed, Publisher
 from assay.streams.read_back import read_up_to
 from assay.streams.reading import FETCH_MAX_WAIT_MS, reader, stop
 from assay.streams.settings import Settings
@@ -62,6 +62,8 @@ class Lane:
         """Fence whoever copied this partition, in every partition of the copies. Raises PublishError."""
         await self._publisher.start()
         await self.renew()
+        if UNKNOWN in self._fences.values():
+            raise PublishError("a fence was taken for a duplicate, so it can't be said up to where there are copies")
 
     async def renew(self) -> None:
         """Claim and fence, and again before brokers forget it. Raises Fenced where another has claimed since, PublishError."""
@@ -88,7 +90,7 @@ class Lane:
         if not earliest <= self.next <= end:
             raise TopologyError(
                 f"{self.source.topic}/{self.source.partition}: the offset up to which it is copied is outside of the topic: "
-                "records expired before they were copied, or the topic was made anew",
+                "records expired before they were copied, or the topic was made anew and has fewer by now",
                 expected=f"{earliest} to {end}",
                 got=str(self.next),
                 mend=f"to take the loss, set the offset of group {self._name.rpartition('-')[0]} to {earliest}",

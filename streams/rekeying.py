@@ -107,13 +107,17 @@ class Rekeyer(ConsumerRebalanceListener):
         await connect(self._consumer.start(), self._options)
 
     async def _take(self, where: TopicPartition) -> None:
-        """In this order: fence, then ask what is committed. What a former owner could still copy would not be seen else."""
+        """In this order: fence, then ask what is committed, what a former owner could still copy would not be seen else; then
+        commit it again, as only a member of this generation can: a sleeper that has woken up lets go."""
         lane = Lane(
             where, self._settings, self._client, self._options, self._partitions, self._publisher(), self._metrics, self._mapped
         )
         await lane.take()
         committed = await self._consumer.committed(where)
         earliest = (await self._consumer.beginning_offsets([where]))[where]
+        if not await self._confirm({where: earliest if committed is None else committed}):
+            await lane.close()
+            return
         end = (await self._source.readable({where.partition}))[where.partition]
         await lane.go_on(committed, earliest, end, partial(self._source.first_append, where.partition))
         self._consumer.seek(where, lane.next)
@@ -138,13 +142,17 @@ class Rekeyer(ConsumerRebalanceListener):
     async def _commit(self) -> None:
         """What is copied; where the group has gone on without us, its new member reads back what we have copied."""
         offsets = {where: lane.next for where, lane in self._lanes.items() if self._committed.get(where) != lane.next}
-        if not offsets:
-            return
+        if offsets and await self._confirm(offsets):
+            self._committed.update(offsets)
+
+    async def _confirm(self, offsets: dict[TopicPartition, int]) -> bool:
+        """Commit these with the generation of our membership: False where the group has gone on without us."""
         try:
             await self._consumer.commit(offsets)
-            self._committed.update(offsets)
         except (CommitFailedError, IllegalStateError) as error:
             log.info("the group has gone on: %r", error)
+            return False
+        return True
 
     async def _give_up(self) -> None:
         await self._commit()

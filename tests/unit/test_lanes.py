@@ -7,11 +7,12 @@ import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 
 from assay.schemas import limits
-from assay.schemas.errors import TopologyError
+from assay.schemas.errors import PublishError, TopologyError
 from assay.schemas.source import Origin, Source
 from assay.streams import lanes
 from assay.streams.lanes import Lane
 from assay.streams.metrics import Metrics
+from assay.streams.publisher import UNKNOWN
 from assay.streams.settings import Settings
 
 SOURCE = TopicPartition("transactions", 1)
@@ -98,6 +99,13 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Any:
         return lane, publisher
 
     return make
+
+
+async def test_a_fence_that_lies_nobody_knows_where_is_the_end(taken: Any) -> None:
+    lane, publisher = await taken()
+    publisher.ends = {0: 3, 1: UNKNOWN}
+    with pytest.raises(PublishError, match="duplicate"):
+        await lane.take()
 
 
 async def first_append(first: int, end: int) -> int | None:
