@@ -19,7 +19,7 @@ UNHURRIED_S = 30.0  # where a test is not about the deadline
 
 def fresh(url: str, **options: Any) -> Entities:
     """Entities of a prefix that nobody else has."""
-    options = {"prefix": uuid.uuid4().hex[:12], "deadline": UNHURRIED_S, **options}
+    options = {"prefix": uuid.uuid4().hex[:12], "deadline": UNHURRIED_S, "fingerprint": "of a key", **options}
     return Entities(url, **options)
 
 

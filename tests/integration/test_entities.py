@@ -22,6 +22,7 @@ from assay.tables.entity_rows import PREFIX_BYTES
 from assay.tables.entity_state import State
 from assay.tables.events import EVENT, Events
 from assay.tables.features import DAY, ENTITIES, ENTITY_FEATURES, NAMES, PROFILE_FEATURES
+from assay.tables.keyspace import Keyspace, Part
 from tests.entity_reference import DAY_MS, HOUR_MS, MINUTE_MS, START_MS, built, drawn_event, drawn_events, referred
 
 from .entity_payments import assert_same, expected, fresh, observe, payments
@@ -269,16 +270,18 @@ async def test_offsets_of_another_source_are_not_compared(redis_url: str) -> Non
     assert (after.sequences[before.sequences > 0] > before.sequences[before.sequences > 0]).all()
 
 
-async def test_every_key_expires(redis_url: str) -> None:
+async def test_every_key_expires_but_the_marks_that_say_whose_the_others_are(redis_url: str) -> None:
     events, partitions = payments(50)
     entities = fresh(redis_url, prefix=(prefix := uuid.uuid4().hex), shards=2)
     await observe(entities, events, partitions)
     await entities.close()
     client = Redis.from_url(redis_url)
-    lives = [await client.ttl(key) async for key in client.scan_iter(f"{{{prefix}:*", count=10_000)]
+    lives = {key: await client.ttl(key) async for key in client.scan_iter(f"{{{prefix}:*", count=10_000)}
     await client.aclose()
     assert len(lives) > 20
-    assert all(37 * DAY < life <= 2 * EXPIRE_S for life in lives)
+    marks = {Keyspace(prefix, "", 2).mark(shard, Part.WINDOWS) for shard in range(2)}
+    assert {key for key, life in lives.items() if life == -1} == marks
+    assert all(37 * DAY < life <= 2 * EXPIRE_S for key, life in lives.items() if key not in marks)
 
 
 async def test_an_absent_entity_is_declared_so_and_a_transaction_without_any_asks_nothing(redis_url: str) -> None:
