@@ -9,6 +9,8 @@ _AT_MOST = {"maxLength", "maximum", "maxItems", "maxProperties", "exclusiveMaxim
 _AT_LEAST = {"minLength", "minimum", "minItems", "minProperties", "exclusiveMinimum"}
 _EXACT = {"pattern", "format", "const"}
 _INNER = {"items", "additionalProperties", "propertyNames"}
+_SAYS_NOTHING = {"title", "summary", "description", "default", "examples", "deprecated", "$schema", "$id", "$comment"}
+_UNDERSTOOD = _AT_MOST | _AT_LEAST | _EXACT | _INNER | _SAYS_NOTHING | {"type", "enum", "anyOf", "properties", "required"}
 
 
 def broken(released: dict[str, Any], now: dict[str, Any], *, read: bool) -> list[str]:
@@ -35,6 +37,7 @@ def _inlined(node: Any, root: dict[str, Any]) -> Any:
 
 def _narrowed(wide: Any, narrow: Any, path: str, *, ignore_added: bool = False) -> Iterator[str]:
     """Where `narrow` refuses something that `wide` accepts. `ignore_added`: but for properties that `narrow` does not know."""
+    wide, narrow = (({} if each is True else {"not": {}} if each is False else each) for each in (wide, narrow))
     if "anyOf" in wide or "anyOf" in narrow:
         choices = narrow.get("anyOf", [narrow])
         for choice in wide.get("anyOf", [wide]):
@@ -48,8 +51,10 @@ def _narrowed(wide: Any, narrow: Any, path: str, *, ignore_added: bool = False) 
             yield from _narrowed(inner, properties[name], f"{path}/{name}", ignore_added=ignore_added)
         elif not ignore_added:
             yield f"{path}/{name}"
-    for name in _INNER & wide.keys() & narrow.keys():
-        yield from _narrowed(wide[name], narrow[name], f"{path}/{name}", ignore_added=ignore_added)
+    for name in sorted(_INNER & narrow.keys()):
+        yield from _narrowed(wide.get(name, {}), narrow[name], f"{path}/{name}", ignore_added=ignore_added)
+    # What isn't understood here may refuse anything.
+    yield from (f"{path}/{name}" for name in sorted(narrow.keys() - _UNDERSTOOD) if wide.get(name) != narrow[name])
     yield from (f"{path}/required/{name}" for name in sorted(set(narrow.get("required", ())) - set(wide.get("required", ()))))
 
 
@@ -83,6 +88,29 @@ def _removed(released: Any, now: Any, path: str) -> Iterator[str]:
                 yield from _removed(inner, properties[name], f"{path}/{name}")
 
 
+def broken_asyncapi(released: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Where an AsyncAPI document breaks what an earlier one promised: all that it said is said still, but for descriptions.
+
+    Channels, messages and headers may come to it; addresses, actions, content types and schemas stay.
+    """
+    return [
+        gone for part in ("channels", "operations", "components") for gone in _unsaid(released[part], now[part], f"/{part}")
+    ]
+
+
+def _unsaid(released: Any, now: Any, path: str) -> Iterator[str]:
+    if not isinstance(released, dict) or not isinstance(now, dict):
+        is_proto = isinstance(released, str) and "\nsyntax = " in released  # with comments: `broken_proto` is for it
+        if released != now and not is_proto:
+            yield path
+        return
+    for name in sorted(released.keys() - _SAYS_NOTHING):
+        if name in now:
+            yield from _unsaid(released[name], now[name], f"{path}/{name}")
+        else:
+            yield f"{path}/{name}"
+
+
 def broken_proto(released: FileDescriptorProto, now: FileDescriptorProto) -> list[str]:
     """Where a file of Protobuf breaks what an earlier one promised: messages keep their places, fields names and numbers."""
     found = [] if released.package == now.package else ["package"]
@@ -95,6 +123,8 @@ def broken_proto(released: FileDescriptorProto, now: FileDescriptorProto) -> lis
 
 
 def _broken_message(released: DescriptorProto, now: DescriptorProto, path: str) -> Iterator[str]:
+    if not set(released.reserved_name) <= set(now.reserved_name) or not _reserved(released) <= _reserved(now):
+        yield f"{path}.reserved"
     fields = {field.name: field for field in now.field}
     for field in released.field:
         if field.name not in fields or _promise(field, released) != _promise(fields[field.name], now):
@@ -105,6 +135,10 @@ def _broken_message(released: DescriptorProto, now: DescriptorProto, path: str) 
             yield f"{path}.{message.name}"
         else:
             yield from _broken_message(message, nested[message.name], f"{path}.{message.name}")
+
+
+def _reserved(message: DescriptorProto) -> set[int]:
+    return {number for each in message.reserved_range for number in range(each.start, each.end)}
 
 
 def _promise(field: FieldDescriptorProto, message: DescriptorProto) -> tuple[Any, ...]:

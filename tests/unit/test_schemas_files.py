@@ -13,7 +13,7 @@ from assay.deploy.schemas_files import MODELS, PROTOS, files, schema_of
 from assay.schemas.decision import Action, Tier
 from assay.schemas.protobuf_file import file_of
 
-from .schema_evolution import broken, broken_proto
+from .schema_evolution import broken, broken_asyncapi, broken_proto
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
 RELEASED = FOLDER / "released"
@@ -63,11 +63,7 @@ def test_protoc_reads_a_published_file_as_what_the_code_uses(name: str, tmp_path
 
 def test_asyncapi_keeps_what_was_released() -> None:
     released = json.loads((RELEASED / "asyncapi.json").read_text(encoding="utf-8"))
-    now = json.loads(files()["asyncapi.json"])
-    for part in ("channels", "operations"):
-        assert released[part].keys() <= now[part].keys()
-    for name, channel in released["channels"].items():
-        assert channel["messages"].keys() <= now["channels"][name]["messages"].keys()
+    assert broken_asyncapi(released, json.loads(files()["asyncapi.json"])) == []
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -124,6 +120,20 @@ BREAKING: dict[str, tuple[str, Any, str]] = {
         "decision", lambda now: now["properties"].update(late_event={"anyOf": [{"type": "boolean"}, {"type": "null"}]}),
         "/late_event",
     ),
+    "unknown fields refused": (
+        "transaction", lambda now: now.update(additionalProperties=False), "/additionalProperties/not",
+    ),
+    "fields that ask for others": (
+        "outcome", lambda now: now.update(dependentRequired={"amount": ["detail"]}), "/dependentRequired",
+    ),
+    "something excluded": (
+        "transaction", lambda now: now["properties"]["user_id"].update({"not": {"const": ""}}), "/user_id/not",
+    ),
+    "one form of several": ("outcome", lambda now: now.update(oneOf=[{"required": ["amount"]}]), "/oneOf"),
+    "names newly bound": (
+        "transaction", lambda now: now["$defs"]["Merchant"].update(propertyNames={"maxLength": 3}),
+        "/merchant/propertyNames/maxLength",
+    ),
 }  # fmt: skip
 
 
@@ -137,6 +147,40 @@ def test_what_breaks_nobody_is_compatible(what: str) -> None:
 def test_what_breaks_somebody_is_not_compatible(what: str) -> None:
     name, change, where = BREAKING[what]
     assert _changed(name, change) == [where]
+
+
+def _asyncapi(change: Any) -> list[str]:
+    released = json.loads(files()["asyncapi.json"])
+    change(now := copy.deepcopy(released))
+    return broken_asyncapi(released, now)
+
+
+def test_another_channel_or_description_of_asyncapi_is_compatible() -> None:
+    assert _asyncapi(lambda now: now["channels"].update(added={"address": "added"})) == []
+    assert _asyncapi(lambda now: now["channels"]["decisions"].update(description="x")) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "change"),
+    [
+        ("channels", "decisions", {"address": "verdicts"}),
+        ("operations", "send-decisions", {"action": "receive"}),
+        ("operations", "send-decisions", {"channel": {"$ref": "#/channels/evidence"}}),
+    ],
+)
+def test_a_changed_address_or_action_of_asyncapi_is_not_compatible(part: str, name: str, change: dict[str, Any]) -> None:
+    [where] = _asyncapi(lambda now: now[part][name].update(change))
+    assert where.startswith(f"/{part}/{name}/{next(iter(change))}")
+
+
+def test_a_removed_header_or_another_content_type_of_asyncapi_is_not_compatible() -> None:
+    where = "/components/messages/transaction"
+    assert _asyncapi(lambda now: now["components"]["messages"]["transaction"]["headers"]["properties"].pop("reply-to")) == [
+        f"{where}/headers/properties/reply-to"
+    ]
+    assert _asyncapi(lambda now: now["components"]["messages"]["transaction"].update(contentType="text/plain")) == [
+        f"{where}/contentType"
+    ]
 
 
 def _proto(change: Any) -> list[str]:
@@ -162,6 +206,10 @@ def test_a_new_field_of_protobuf_is_compatible() -> None:
 def test_a_changed_field_of_protobuf_is_not_compatible(change: Any) -> None:
     [action] = [field for field in file_of("decision", PROTOS["decision"]).message_type[0].field if field.name == "action"]
     assert _proto(lambda now: change(now.message_type[0].field[action.number - 1])) == ["Decision.action"]
+
+
+def test_a_number_of_protobuf_that_is_no_longer_reserved_is_not_compatible() -> None:
+    assert _proto(lambda now: now.message_type[0].ClearField("reserved_range")) == ["Decision.reserved"]
 
 
 def test_a_message_of_protobuf_that_moves_is_not_compatible() -> None:
