@@ -103,6 +103,13 @@ def test_the_decision_says_whose_limit_it_was_and_what_the_policy_names() -> Non
     assert np.isnan(said.score).all()
 
 
+def test_a_repeat_takes_no_token() -> None:
+    records, limits = payments("a", "a", "a"), of(user_rate=0.001, user_burst=2)
+    found = recalled(decode(records).requests, {}, repeated=1)
+    limits.mark(found, records)
+    assert found.limited is None
+
+
 def test_what_is_limited_is_folded_and_not_judged() -> None:
     found = marked(of(user_rate=1.0, user_burst=1), payments("a", "a", "b"))
     assert found.fresh.tolist() == [True, True, True]
