@@ -26,6 +26,8 @@ from assay.streams.partitioning import partition_of
 from assay.streams.settings import Settings
 from assay.streams.topics import ensure_topics
 
+from .topics import transaction
+
 pytestmark = pytest.mark.services
 PATIENCE_S = 30.0
 
@@ -327,7 +329,9 @@ def test_the_doctor_counts_transactions_that_lie_astray(kafka: str, redis_url: s
                 await producer.send_and_wait(settings.transactions, b"{}", key=b"user-%d" % number)
             belongs = partition_of(b"user-1", 4)
             await producer.send_and_wait(settings.transactions, b"{}", key=b"user-1", partition=(belongs + 1) % 4)
-            await producer.send_and_wait(settings.transactions, b"{}", partition=0)
+            keyless = json.dumps(transaction("keyless", "user-1")).encode()
+            await producer.send_and_wait(settings.transactions, keyless, partition=(belongs + 1) % 4)
+            await producer.send_and_wait(settings.transactions, b"{}", partition=0)  # nobody's
         return {check.name: check for check in await service_checks(settings)}
 
     found = asyncio.run(examine())["key placement"]

@@ -51,7 +51,7 @@ def test_i5_max_cached_zone_offsets_one_more_pushes_the_oldest_out() -> None:
 
 
 def test_i5_max_cached_header_forms_one_more_pushes_the_oldest_out() -> None:
-    assert_bounded(headers._plan, limits.MAX_CACHED_HEADER_FORMS, lambda number: ((f"name-{number}",),))
+    assert_bounded(headers._plan, limits.MAX_CACHED_HEADER_FORMS, lambda number: ((f"name-{number}",), False))
     for cached, more in ((formats.media_type_of, ()), (formats.reader_of, (True,))):
         content_types = lambda number, more=more: (b"application/json; charset=%d" % number, *more)  # noqa: E731
         assert_bounded(cached, limits.MAX_CACHED_HEADER_FORMS, content_types)
