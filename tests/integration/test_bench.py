@@ -73,7 +73,8 @@ def test_a_benchmark_that_is_stopped_stops_what_it_started(
         for line in bench.stderr:
             if "drain 1 of 1: assay" in line:
                 break
-        while not list(tmp_path.glob("assay-bench-*/*.log")) and bench.poll() is None:
+        # Until what it has started has a folder, not only a log: stopped amid a start, it can't know what it has to stop.
+        while not list(tmp_path.glob("assay-bench-*/*/worker.lock")) and bench.poll() is None:
             time.sleep(0.05)
         bench.send_signal(ended_by)
         rest = bench.stderr.read()
